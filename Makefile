@@ -59,12 +59,12 @@ lint:    ## style, format, shell scripts, spelling, workflows
 
 types:   ## strict type check; of the package also as on Windows and macOS: it reports what those systems do not have
 	@scripts/setup test lint
-	@printf 'mypy%s\n' '' ' --platform win32 --cache-dir .mypy_cache/win32 src kit/src' ' --platform darwin --cache-dir .mypy_cache/darwin src kit/src' | \
+	@printf 'mypy%s\n' '' ' --platform win32 --cache-dir .mypy_cache/win32 src importer/src kit/src' ' --platform darwin --cache-dir .mypy_cache/darwin src importer/src kit/src' | \
 		xargs -P 3 -I{} sh -c 'scripts/run {}'
 
 check: lint types test-minimal test-pipeline test-lowest test-sail build test-all   ## the checks of CI
 
-build:   ## build the wheel and the sdist twice, check them and their bill of materials, and test the wheel in an empty environment
+build:   ## build the wheels and the sdists twice, check them and the bill of materials, and test the wheels in an empty environment
 	@scripts/setup lint
 	@scripts/build
 

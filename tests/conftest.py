@@ -54,6 +54,12 @@ def pytest_collection_modifyitems(
     return (yield)
 
 
+def pytest_collection_finish() -> None:
+    """Let the published icechunk log errors only. Its variable `ICECHUNK_LOG` is for Frazil, too."""
+    if "icechunk" in sys.modules:
+        sys.modules["icechunk"].set_logs_filter("error")
+
+
 def _place_of_chain(item: pytest.Item) -> int:
     places = (place for place, name in enumerate(_CHAINS) if item.get_closest_marker(name))
     return next(places, len(_CHAINS))

@@ -26,6 +26,8 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
+from frazil.errors import InvalidInputError
+from frazil.options import unsigned
 
 UNKNOWN = "ZZZZZZZZZZZZZZZZZZZ0"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -272,3 +274,21 @@ def test_bad_input_is_an_error_of_ours(
                 if scene.is_closed:
                     scene = Scene()
     assert offences == {}
+
+
+def test_options_are_checked() -> None:
+    unsigned(8)("n", None)
+    unsigned(8)("n", 255)
+    for value in (256, -1):
+        with pytest.raises(InvalidInputError):
+            unsigned(8)("n", value)
+    for wrong in (True, 1.0, "1"):
+        with pytest.raises(TypeError):
+            unsigned(8)("n", wrong)
+    frazil.StorageSettings(storage_class=None)
+    with pytest.raises(TypeError, match="storage_class must be str or None, got float"):
+        frazil.StorageSettings(storage_class=1.0)  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(TypeError, match="allow_http must be bool, got NoneType"):
+        frazil.S3Options(allow_http=None)  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(AttributeError, match="storage_class"):
+        frazil.StorageSettings().storage_clas = "x"

@@ -362,8 +362,7 @@ def test_a_missing_value_that_is_a_text_masks_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes",
-    [{"units": "days since 2000-01-01"}, {"units": "days", "dtype": "timedelta64[ns]"}],
+    "attributes", [{"units": "days since 2000-01-01"}, {"units": "days", "dtype": "timedelta64[ns]"}]
 )
 def test_the_smallest_int64_is_no_time(attributes: dict[str, Any]) -> None:
     """It stands for NaT in the files of xarray, and newer versions read it so."""

@@ -53,12 +53,7 @@ CASES = {
         "290.123",
     ),
     "unsigned": Case(
-        "i1",
-        {"_Unsigned": "true", "_FillValue": -1, "units": "1"},
-        grid(-2, -1, 100),
-        "253",
-        -3,
-        "255",
+        "i1", {"_Unsigned": "true", "_FillValue": -1, "units": "1"}, grid(-2, -1, 100), "253", -3, "255"
     ),
     "offset": Case("i4", {"add_offset": 100.0, "missing_value": 9}, grid(-9, 9, 8), "-7", -107, "0.25"),
     "float": Case(
@@ -95,12 +90,7 @@ CASES = {
         "2024-03-01T00:00:00.5",
     ),
     "timedelta": Case(
-        "i8",
-        {"units": "seconds", "dtype": "timedelta64[s]"},
-        grid(90, 5, 0),
-        "1.5 minutes",
-        90,
-        "0.5 s",
+        "i8", {"units": "seconds", "dtype": "timedelta64[s]"}, grid(90, 5, 0), "1.5 minutes", 90, "0.5 s"
     ),
 }
 

@@ -41,8 +41,11 @@ def marks_of(page: Path) -> list[pytest.MarkDecorator]:
 
 
 #: Pages of the first tier: what a new user reads first.
-FIRST_PAGES = {"quickstart", "storage", "version-control", "conflicts"}
-WITH_CODE = [pytest.param(page, id=page.stem, marks=marks_of(page)) for page in PAGES if code_of(page)]
+FIRST_PAGES = {"README", "quickstart", "storage", "version-control", "conflicts"}
+README = ROOT / "README.md"
+WITH_CODE = [
+    pytest.param(page, id=page.stem, marks=marks_of(page)) for page in [README, *PAGES] if code_of(page)
+]
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
@@ -118,3 +121,23 @@ def test_names_that_pages_mention_exist() -> None:
                 assert hasattr(importlib.import_module(module), attribute), f"{page.name}: {name}"
         for name in re.findall(r"`([A-Z]\w+(?:Error|Config|Storage|Session))\b", page.read_text()):
             assert hasattr(frazil, name) or hasattr(builtins, name), f"{page.name}: {name}"
+
+
+# Design pages: their numbers, and the files that they and CONTRIBUTING.md name
+
+DESIGN = sorted((ROOT / "design").glob("[0-9]*.md"))
+NAMED = [*DESIGN, ROOT / "design" / "glossary.md", ROOT / "CONTRIBUTING.md"]
+#: `room/module.py` in backquotes, below src/frazil, tests or the root.
+MODULE = re.compile(r"`((?:[\w-]+/)+[\w-]+\.py)")
+
+
+@pytest.mark.parametrize("page", NAMED, ids=lambda page: page.stem)
+def test_the_named_modules_exist(page: Path) -> None:
+    named = {name for name in MODULE.findall(page.read_text()) if "NAME" not in name}
+    folders = (ROOT / "src" / "frazil", ROOT, ROOT / "tests")
+    assert [name for name in sorted(named) if not any((folder / name).exists() for folder in folders)] == []
+
+
+def test_numbers_are_used_once() -> None:
+    numbers = [page.stem[:3] for page in DESIGN]
+    assert len(numbers) == len(set(numbers))

@@ -5,12 +5,8 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from tests.support.docstrings import PublicName, gaps_of, public_names
 
-from tests.support.docstrings import PUBLIC_MODULES, PublicName, gaps_of, public_names
-
-ROOT = Path(__file__).parents[1]
 NAMES = public_names()
 
 
@@ -23,11 +19,6 @@ def test_there_are_public_names_of_every_kind() -> None:
     names = {name.name for name in NAMES}
     assert {"frazil.Repository.create", "frazil.Session.snapshot_id", "frazil.pipeline.ingest"} <= names
     assert len(names) > 300
-
-
-def test_the_page_of_the_interface_lists_the_public_modules() -> None:
-    listed = set(re.findall(r"^\| `(frazil[\w.]*)`", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
-    assert listed == set(PUBLIC_MODULES)
 
 
 def test_gaps_are_noticed() -> None:

@@ -17,42 +17,23 @@ SHOWS: dict[str, list[str]] = {
         "changed: virtual-chunk-modified",
         "not authorised: unauthorized-virtual-chunk-container",
     ],
-    "version_control": [
-        "at noon:     1.0",
-        "changed: {'/rain': 2}",
-    ],
+    "version_control": ["at noon:     1.0", "changed: {'/rain': 2}"],
     "parallel_writes": [
         "processes  True  By processes",
         "dask       True  By Dask, through xarray",
         "refused: merge-failed",
     ],
-    "configuration": [
-        "mine: 0  theirs: 64",
-        "files of 5 chunks without packs: 5",
-    ],
-    "error_handling": [
-        "committed in attempt 1",
-    ],
-    "expiration": [
-        "history: ['Day 4', 'Day 3', 'Repository initialized']",
-        "equal: True",
-    ],
+    "configuration": ["mine: 0  theirs: 64", "files of 5 chunks without packs: 5"],
+    "error_handling": ["committed in attempt 1"],
+    "expiration": ["history: ['Day 4', 'Day 3', 'Repository initialized']", "equal: True"],
     "moving": [
         "['archive', 'archive/rest', 'archive/rest/precip', 'archive/temperature']",
         "move-into-self-or-descendant",
     ],
 }
-SHOWS["conflicts"] = [
-    "sum: [16, 2, 10, 20]",
-    "stale: /a",
-    "read again: [16, 7, 10, 8]",
-]
+SHOWS["conflicts"] = ["sum: [16, 2, 10, 20]", "stale: /a", "read again: [16, 7, 10, 8]"]
 SHOWS["transactions"] = ["committed: 8", "values: [2 2 2 2 2 2 2 2]", "rebase-failed /a [[0]]", "now: 4"]
-SHOWS["upgrading"] = [
-    "after the dry run: SpecVersion.v1",
-    "same snapshot: True",
-    "at the tag: [7 7 7]",
-]
+SHOWS["upgrading"] = ["after the dry run: SpecVersion.v1", "same snapshot: True", "at the tag: [7 7 7]"]
 SHOWS["merging"] = [
     "reverted: [1, 2, 0, 4, 0, 0]",
     "conflict: ChunkDoubleUpdate /a [[4]]",

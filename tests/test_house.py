@@ -18,197 +18,115 @@ import frazil
 
 pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module once
 
-CORE = {"format", "storage", "changes", "chunks"}
-OF_REPOSITORY = {
-    *("repository", "history", "handle"),
-    *(f"repository.{room}" for room in ("settings", "catalog", "session")),
-}
-ROOMS = CORE | OF_REPOSITORY | {"arrays", "answers", "zarr_store"}
+SETS: dict[str, set[str]] = {}
 
-# What every room may use. They import nothing but each other.
-COMMON = {
-    *(
-        "about",
-        "argument_docs",
-        "arguments",
-        "cf",
-        "cf_times",
-        "debug_info",
-        "errors",
-        "display",
-        "engines",
-        "error_kinds",
-        "extras",
-        "host",
-        "lazy_names",
-        "options",
-        "remedies",
-    ),
-    *("logs", "threads", "zarr_names"),
-}
 
-# Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
-# `repository`, `pipeline` and `spark` have inner rooms: see `room`.
-#: What names for users are made of.
-NAMES = {*OF_REPOSITORY, "zarr_store", "storage"}
-PIPELINE = (
-    "ingest",
-    "transform",
-    "reductions",
-    "validation",
-    "publishing",
-    "provenance",
-    "replication",
-)
-MAY_IMPORT: dict[str, set[str]] = {
-    **{each: set[str]() for each in (*COMMON, "format", "storage")},
-    "changes": {"format"},
-    "chunks": {"storage", "format"},
-    "repository": {"storage", "format"},  # the modules beside its inner rooms: clock, paths, retries, ...
-    "repository.settings": {"storage", "format"},
-    "repository.catalog": {"repository.settings", "repository", *CORE},
-    "repository.session": {"repository.catalog", "repository.settings", "repository", *CORE},
-    "history": {
-        "zarr_store",
-        "repository.session",
-        "repository.catalog",
-        "repository.settings",
-        "repository",
-        *CORE,
-    },
-    "handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
-    "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
-    "zarr_store": {"zarr_pipeline", "repository.session", "repository.settings", "repository"},
-    "arrays": {
-        *("zarr_store", "repository.session", "repository.catalog", "repository"),
-        *("changes", "chunks", "format"),
-    },
-    "answers": {
-        *("arrays", "zarr_store", "repository.session", "repository.catalog", "repository"),
-        *("changes", "chunks", "format"),
-    },
-    "survey": {"repository.catalog", "repository", *CORE},
-    "maintenance": {
-        *("survey", "repository.session", "repository.catalog", "repository.settings", "repository"),
-        *("answers", "arrays", *CORE),
-    },
-    "importing": {*OF_REPOSITORY, *CORE},
-    "readers": {"storage"},
-    "jobs": ROOMS | {"survey"},
-    "pipeline.ingest": ROOMS | {"jobs", "readers", "maintenance"},
-    "pipeline.transform": ROOMS | {"jobs"},
-    "pipeline.reductions": ROOMS | {"jobs"},
-    "pipeline.validation": ROOMS | {"jobs", "pipeline.reductions"},
-    "pipeline.publishing": ROOMS | {"jobs", "pipeline.validation"},
-    "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
-    "pipeline.replication": ROOMS | {"jobs", "maintenance", "survey", "readers"},
-    "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
-    "arrow": ROOMS | {"jobs"},
-    "spark.runtime": {"jobs"},
-    "spark.tables": ROOMS | {"arrow", "jobs", "maintenance", "spark.runtime"},
-    "spark.streams": ROOMS | {"jobs", "spark.runtime", "spark.tables"},
-    "spark.functions": ROOMS
-    | {"jobs", "spark.runtime", "pipeline.publishing", "pipeline.replication", "spark.tables"},
-    "spark": ROOMS
-    | {
-        *("arrow", "jobs", "spark.__init__", "spark.runtime", "spark.tables"),
-        *("spark.streams", "spark.functions"),
-    },
-    "spark.__init__": {
-        *("arrow", "pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"),
-    },
-    "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
-    "ui": {*OF_REPOSITORY, "chunks", "storage", "format"},
-    "cli": ROOMS
-    | {
-        *("arrow", "maintenance", "importing", "readers", "jobs", "__init__"),
-        *("pipeline.__init__", "pipeline.ingest", "pipeline.transform", "ui"),
-    },
-    # names of the reference's modules: they re-export
-    **dict.fromkeys(
-        ("config", "credentials", "distributed", "session", "snapshots", "store", "types"), NAMES
-    ),
-    "conflicts": NAMES | {"arrays", "changes"},
-    "dask": NAMES | {"distributed"},
-    "loader": NAMES | {"arrays", "format"},
-    "ops": NAMES | {"maintenance"},
-    "virtual": NAMES | {"chunks"},
-    "xarray": NAMES | {"dask", "distributed"},
-    "fsspec_filesystem": {"__init__", "repository"},
-    "xarray_engine": {"__init__", "repository"},
-    "zarr_pipeline": {"arrays", "zarr_store", "format"},
-}
-#: Rooms whose modules may import pyspark. All others run where it is not installed.
-OF_SPARK = {"spark", "spark.runtime", "spark.tables", "spark.streams", "spark.functions"}
-WITH_PYSPARK = OF_SPARK | {"pyspark_frazil"}
+def table_of(text: str) -> dict[str, set[str]]:
+    """A line has keys, separated by commas, a colon, and values. A name in capitals is one of ``SETS``."""
+    table: dict[str, set[str]] = {}
+    for keys, _, values in (line.partition(":") for line in text.strip().replace("\\\n", "").splitlines()):
+        rooms = {room for each in values.split() for room in SETS.get(each, {each})}
+        table |= {name: rooms for key in keys.split(", ") for name in SETS.get(key, {key})}
+    return table
 
-NOT_RE_EXPORTED = {
-    *("pyspark_frazil", "cli", "ui", "maintenance", "survey", "importing", "readers", "jobs"),
-    *(each for each in MAY_IMPORT if each.split(".")[0] in ("repository", "pipeline", "spark")),
-}
-PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
-MAY_IMPORT["__init__"] = {
-    *OF_REPOSITORY,
-    "answers",
-    "arrays",
-    "zarr_store",
-    "storage",
-    "importing",
-} | PUBLIC_MODULES
-MAY_IMPORT["__main__"] = {"cli"}
-MAY_IMPORT["compat"] = {"__init__"}
+
+#: COMMON is what every room may use. NAMES is what names for users are made of.
+SETS |= table_of(r"""
+COMMON: about argument_docs arguments cf cf_times debug_info errors display engines error_kinds extras host \
+    lazy_names logs options remedies threads zarr_names
+CORE: format storage changes chunks
+OF_REPOSITORY: repository repository.settings repository.catalog repository.session history handle
+OPERATIONS: pipeline.ingest pipeline.transform pipeline.reductions pipeline.validation pipeline.publishing \
+    pipeline.provenance pipeline.replication
+OF_SPARK: spark spark.runtime spark.tables spark.streams spark.functions
+""")
+SETS |= table_of("NAMES: OF_REPOSITORY zarr_store storage")
+SETS |= table_of("ROOMS: NAMES CORE arrays answers")
+
+#: Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
+#: `repository`, `pipeline` and `spark` have inner rooms: see `room`. `X.__init__` has the public names of X.
+MAY_IMPORT = table_of(r"""
+COMMON, format, storage:
+changes: format
+chunks, repository, repository.settings: storage format
+repository.catalog: repository.settings repository CORE
+repository.session: repository.catalog repository.settings repository CORE
+repository.__init__: OF_REPOSITORY storage
+history: zarr_store repository.session repository.catalog repository.settings repository CORE
+handle: OF_REPOSITORY maintenance survey CORE
+zarr_store: zarr_pipeline repository.session repository.settings repository
+arrays: zarr_store repository.session repository.catalog repository changes chunks format
+answers: arrays zarr_store repository.session repository.catalog repository changes chunks format
+survey: repository.catalog repository CORE
+maintenance: survey repository.session repository.catalog repository.settings repository answers arrays CORE
+frazil_import: OF_REPOSITORY CORE
+readers: storage
+jobs: ROOMS survey
+pipeline.ingest: ROOMS jobs readers maintenance
+pipeline.transform, pipeline.reductions: ROOMS jobs
+pipeline.validation: ROOMS jobs pipeline.reductions
+pipeline.publishing: ROOMS jobs pipeline.validation
+pipeline.provenance: ROOMS jobs pipeline.publishing
+pipeline.replication: ROOMS jobs maintenance survey readers
+pipeline.__init__: jobs OPERATIONS
+arrow: ROOMS jobs
+spark.runtime: jobs
+spark.tables: ROOMS arrow jobs maintenance spark.runtime
+spark.streams: ROOMS jobs spark.runtime spark.tables
+spark.functions: ROOMS jobs spark.runtime pipeline.publishing pipeline.replication spark.tables
+spark: ROOMS arrow jobs spark.__init__ spark.runtime spark.tables spark.streams spark.functions
+spark.__init__: arrow pipeline.__init__ spark spark.runtime spark.tables spark.streams
+pyspark_frazil: spark
+ui: OF_REPOSITORY chunks storage format
+cli: ROOMS arrow maintenance readers jobs ui __init__ pipeline.__init__ pipeline.ingest \
+    pipeline.transform
+""")
+#: Modules with public names.
+PUBLIC = table_of(r"""
+config, credentials, distributed, session, snapshots, store, types: NAMES
+conflicts: NAMES arrays changes
+dask: NAMES distributed
+loader: NAMES arrays format
+ops: NAMES maintenance
+virtual: NAMES chunks
+xarray: NAMES dask distributed
+fsspec_filesystem, xarray_engine: __init__ repository
+zarr_pipeline: arrays zarr_store format
+""")
+MAY_IMPORT |= PUBLIC
+MAY_IMPORT |= {"__main__": {"cli"}, "compat": {"__init__"}}
+MAY_IMPORT["__init__"] = {*SETS["NAMES"], "answers", "arrays", "arrow", *PUBLIC}
 MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 
-# Other people's packages that only some rooms know. None at all may import the reference.
-OPERATIONS = {f"pipeline.{each}" for each in PIPELINE}
-ONLY_IN: dict[str, set[str]] = {
-    "icechunk": set(),
-    "click": {"cli"},
-    "google_crc32c": {"format"},
-    "re2": {"repository.settings"},
-    **{each: {"storage"} for each in ("obstore", "urllib3")},
-    "yaml": {"repository.settings", "pipeline.validation"},
-    "zarr": {
-        "answers",
-        "arrays",
-        "arrow",
-        "zarr_names",
-        "zarr_pipeline",
-        "zarr_store",
-        "xarray",
-        "xarray_engine",
-        "fsspec_filesystem",
-        "dask",
-        "jobs",
-        "readers",
-        *OPERATIONS,
-        "spark.tables",
-        "cli",
-        "testing",
-    },
-    "xarray": {"xarray", "xarray_engine", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
-    "dask": {"dask", "xarray", "testing"},
-    "fsspec": {"fsspec_filesystem"},
-    "pyspark": {*WITH_PYSPARK, "testing"},
-    "cloudpickle": {"jobs"},
-    "pyarrow": OF_SPARK | {"arrow", "jobs", "pipeline.ingest", "pipeline.replication"},
-    "duckdb": {"cli"},
-    **{each: {"ui"} for each in ("anywidget", "traitlets")},
-    "virtualizarr": {"pipeline.replication"},
-    **{each: set() for each in ("datafusion", "polars")},
-    "datasketches": {"pipeline.reductions"},
-    "xarray_regrid": {"pipeline.transform"},
-    **{each: {"readers"} for each in ("h5py", "cfgrib", "eccodes", "gribberish")},
-    "rasterio": {"readers", "pipeline.reductions"},
-    **{each: {"testing"} for each in ("pytest", "hypothesis")},
-}
+#: Packages of others that only some rooms know. No room imports the reference.
+ONLY_IN = table_of(r"""
+icechunk, datafusion, polars:
+click, duckdb: cli
+frazil_import: cli frazil_import
+google_crc32c: format
+re2: repository.settings
+obstore, urllib3: storage
+yaml: repository.settings pipeline.validation
+zarr: answers arrays arrow zarr_names zarr_pipeline zarr_store xarray xarray_engine fsspec_filesystem dask \
+    jobs readers OPERATIONS spark.tables cli testing
+xarray: xarray xarray_engine jobs readers OPERATIONS spark.tables testing
+dask: dask xarray testing
+fsspec: fsspec_filesystem
+pyspark: OF_SPARK pyspark_frazil testing
+cloudpickle: jobs
+pyarrow: OF_SPARK arrow jobs pipeline.ingest pipeline.replication
+anywidget, traitlets: ui
+virtualizarr: pipeline.replication
+datasketches: pipeline.reductions
+xarray_regrid: pipeline.transform
+h5py, cfgrib, eccodes, gribberish: readers
+rasterio: readers pipeline.reductions
+pytest, hypothesis: testing
+""")
 
 # (module, what it imports) -> why an import inside a function, against the table, is right there.
 DELIBERATE: dict[tuple[str, str], str] = {
-    (
-        "frazil.repository.session.session",
-        "frazil.zarr_store",
-    ): "`session.store`, as users know it",
+    ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it",
     (
         "frazil.history.blame",
         "pyarrow",
@@ -217,10 +135,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.pipeline.transform.regridding",
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",
-    (
-        "frazil.engines",
-        "importlib.metadata",
-    ): "it takes 20 ms to import, and most processes name no engine",
+    ("frazil.engines", "importlib.metadata"): "it takes 20 ms to import, and most processes name no engine",
     (
         "pyspark_frazil",
         "frazil.spark.data_source",
@@ -301,7 +216,7 @@ def test_rooms_import_only_what_the_table_allows() -> None:
         edge
         for edge in unlisted_imports()
         if is_ours(edge.target)
-        and room(edge.target) not in MAY_IMPORT[room(edge.module)] | COMMON | {room(edge.module)}
+        and room(edge.target) not in MAY_IMPORT[room(edge.module)] | SETS["COMMON"] | {room(edge.module)}
     ]
     assert not offences, f"not in the import table:\n{listed(offences)}"
 
@@ -313,19 +228,6 @@ def test_other_packages_stay_in_their_rooms() -> None:
         if room(edge.module) not in ONLY_IN.get(edge.target.partition(".")[0], {room(edge.module)})
     ]
     assert not offences, f"not in this room:\n{listed(offences)}"
-
-
-def may_import_pyspark(module: str) -> bool:
-    return room(module) in WITH_PYSPARK or module == "frazil.testing.spark_cluster"
-
-
-def test_pyspark_stays_in_its_rooms() -> None:
-    offences = [
-        edge
-        for edge in every_import()
-        if edge.target.partition(".")[0] == "pyspark" and not may_import_pyspark(edge.module)
-    ]
-    assert not offences, f"imports pyspark:\n{listed(offences)}"
 
 
 def test_no_imports_inside_functions() -> None:
@@ -358,7 +260,7 @@ def test_one_module_makes_thread_pools() -> None:
 
 
 #: Rooms that ask only `frazil.host` for the time, for pauses and for random numbers.
-SIMULATED = CORE | OF_REPOSITORY | {"zarr_store", "maintenance", "importing", "jobs"}
+SIMULATED = SETS["CORE"] | SETS["OF_REPOSITORY"] | {"zarr_store", "maintenance", "frazil_import", "jobs"}
 #: Module with its own clock or random numbers -> why.
 OWN_CLOCK = {
     "frazil.storage.buckets": "credentials expire at a time of the service",
@@ -386,7 +288,7 @@ def test_one_module_reads_clocks_and_draws_random_numbers() -> None:
 
 #: Imports of a module above, for types as well -> why. All other imports lead downwards.
 UPWARDS: dict[tuple[str, str], str] = {
-    ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it",
+    ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it"
 }
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.programs import WARNINGS
 from tests.support.house import PATHS
+from tests.support.program_runner import WARNINGS
 
 import frazil
 import frazil.pipeline
@@ -38,26 +38,17 @@ def test_each_name_is_the_object_of_its_module(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_star_imports_replace_no_built_in(package: str) -> None:
+def test_star_imports_have_all_names_but_those_of_built_ins(package: str) -> None:
     module = importlib.import_module(package)
     assert set(module.__all__) == set(TABLES[package]) - set(dir(builtins))
     assert set(TABLES[package]) <= set(dir(module))
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_name_hides_no_submodule(package: str) -> None:
-    """Only a submodule that contains the name itself may have its name."""
-    importlib.import_module(package)
+    # Only a submodule that contains the name itself may have its name.
     hidden = {name for name in TABLES[package] if f"{package}.{name}" in PATHS}
     assert all((TABLES[package][name][0] + ".").startswith(f"{package}.{name}.") for name in hidden)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_type_checkers_see_the_names_of_star_imports(package: str) -> None:
-    """A list ``__all__`` without values in a stub hides all of its names from ``import *``."""
+    # A list ``__all__`` without values in a stub hides all of its names from ``import *`` of type checkers.
     stub = PATHS[package].with_suffix(".pyi").read_text()
-    for module in re.findall(r"^from (\S+) import \*$", stub, re.MULTILINE):
-        assert "__all__" not in PATHS[module].with_suffix(".pyi").read_text()
+    for source in re.findall(r"^from (\S+) import \*$", stub, re.MULTILINE):
+        assert "__all__" not in PATHS[source].with_suffix(".pyi").read_text()
 
 
 def test_other_names_are_errors() -> None:

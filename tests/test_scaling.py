@@ -15,21 +15,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.counting import assert_no_step_for_each_row, assert_time_grows_with_the_rows, python_steps
+from tests.zarr_store.documents import array_document
 
 import frazil
 from frazil.changes.change_set import Moves, MoveTree, moved_nodes
 from frazil.changes.diff import compare_versions, compose_logs, differing
-from frazil.changes.manifests import distribute, plan_rewrite
 from frazil.changes.zarr_metadata import shifted
 from frazil.format import manifest as manifest_module
 from frazil.format.ids import manifest_key
-from frazil.format.manifest import (
-    ChunkTable,
-    LocationCompression,
-    Manifest,
-    decode_manifest,
-    encode_manifest,
-)
+from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, decode_manifest, encode_manifest
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.repo_info import (
     OpsEntry,
@@ -50,11 +44,11 @@ from frazil.format.transaction_log import (
     encode_transaction_log,
 )
 from frazil.maintenance.collection import without_expired
-from frazil.maintenance.expiration import Expiry, expire
+from frazil.maintenance.expiration import expire
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.storage.memory import MemoryStorage
-from frazil.survey.digests import RangeSums, id_digests
+from frazil.survey.columns import RangeSums, id_digests
 from frazil.survey.survey import read_files
 
 ID: Final = b"manifest-id!"
@@ -123,14 +117,6 @@ def mixed(count: int) -> ChunkTable:
 TABLES: Final = {"virtual": virtual, "distinct": distinct, "native": native, "inline": inline, "mixed": mixed}
 
 
-def manifest_of(make: Callable[[int], ChunkTable], count: int) -> Manifest:
-    return Manifest(ID, {NODE: make(count)})
-
-
-def manifest_file(make: Callable[[int], ChunkTable], count: int) -> bytes:
-    return encode_manifest(manifest_of(make, count))
-
-
 def compressed(table: ChunkTable) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_module, "_dictionary_helps", lambda *_: True)
@@ -177,14 +163,6 @@ def open_arrays(file: bytes) -> None:
 
 
 REFERENCES: Final = [
-    *[
-        Case(f"encode-manifest-{name}", partial(manifest_of, make), encode_manifest)
-        for name, make in TABLES.items()
-    ],
-    *[
-        Case(f"decode-manifest-{name}", partial(manifest_file, make), open_manifest)
-        for name, make in TABLES.items()
-    ],
     Case("decode-manifest-of-arrays", lambda n: encode_manifest(many_arrays(n)), open_arrays),
     Case("compress-locations", distinct, compressed),
     Case("decompress-locations", lambda n: compressed(distinct(n)), open_manifest),
@@ -193,7 +171,6 @@ REFERENCES: Final = [
         shuffled,
         lambda given: ChunkTable.from_native(given[0], given[1], np.arange(len(given[0])), 0, 1),
     ),
-    Case("merge", halves, ChunkTable.merge_tables),
     Case("find-some", native, find_some),
     Case("duplicates", halves, ChunkTable.duplicates),
     Case(
@@ -296,30 +273,11 @@ CHANGES: Final = [
             ("decode", lambda n, make=make: encode_transaction_log(make(n)), read_log),
         )
     ],
-    Case(
-        "plan",
-        lambda n: (array_of(n, 20), native(n).select_chunks(slice(0, n // 20)), (10**6, WIDE)),
-        lambda given: plan_rewrite(*given),
-    ),
-    Case(
-        "distribute",
-        lambda n: (array_of(n), halves(n), native(n), (max(1, n // WIDE // 4), WIDE)),
-        lambda given: distribute(*given),
-    ),
     Case("compose-chunks", partial(composed, log_of_chunks), lambda given: compose_logs(*given)),
     Case("compose-nodes", partial(composed, log_of_nodes), lambda given: compose_logs(*given)),
-    Case(
-        "compose-arrays",
-        partial(composed, log_of_arrays),
-        lambda given: compose_logs(*given),
-        few=1_000,
-    ),
+    Case("compose-arrays", partial(composed, log_of_arrays), lambda given: compose_logs(*given), few=1_000),
     Case("tables-of-moves", moved_group, lambda given: moved_nodes(*given)),
-    Case(
-        "compare-nodes",
-        moved_group,
-        compare_moved,
-    ),
+    Case("compare-nodes", moved_group, compare_moved),
     Case("compare-chunks", lambda n: halves(n), lambda given: differing(*given)),
     Case("shift", lambda n: (grid_node(n), native(n), (1, -1)), lambda given: shifted(*given)[0]),
     Case(
@@ -417,9 +375,7 @@ def walk(data: bytes) -> None:
 METADATA: Final = [
     Case("open-snapshot", snapshot_file, open_snapshot),
     Case(
-        "encode-snapshot",
-        lambda n: dataclasses.replace(initial_snapshot(5), nodes=nodes(n)),
-        encode_snapshot,
+        "encode-snapshot", lambda n: dataclasses.replace(initial_snapshot(5), nodes=nodes(n)), encode_snapshot
     ),
     Case("change-one-node", snapshot_file, change_one_node),
     Case("open-repo-info", repo_file, open_repo_info),
@@ -439,7 +395,10 @@ def tagged(count: int) -> RepoInfo:
 
 def expire_most(info: RepoInfo) -> None:
     limit = int(info.snapshots.flushed_at().max())
-    assert len(expire(info, Expiry(limit)).report.removed) > len(info.snapshots) // 2
+    assert (
+        len(expire(info, limit, deletes_branches=False, deletes_tags=False).report.removed)
+        > len(info.snapshots) // 2
+    )
 
 
 def drop_the_dead(info: RepoInfo) -> None:
@@ -473,16 +432,8 @@ def digests_of_ranges(storage: MemoryStorage) -> object:
 UPKEEP: Final = [
     Case("expire", tagged, expire_most),
     Case("drop-the-dead", repo_info, drop_the_dead),
-    Case(
-        "chunk-files-of-a-manifest",
-        stored,
-        digests_of_files,
-    ),
-    Case(
-        "chunk-bytes-of-a-manifest",
-        stored,
-        digests_of_ranges,
-    ),
+    Case("chunk-files-of-a-manifest", stored, digests_of_files),
+    Case("chunk-bytes-of-a-manifest", stored, digests_of_ranges),
 ]
 #: They take a step for each node, array or table: only their time counts.
 TIMED: Final = [
@@ -494,20 +445,6 @@ TIMED: Final = [
 # ----------------------------------------------------------------------------------- end to end
 
 
-def array_document(count: int) -> bytes:
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [-(-count // WIDE), WIDE],
-        "data_type": "uint8",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 1]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 0,
-        "codecs": [{"name": "bytes"}],
-    }
-    return json.dumps(document).encode()
-
-
 def array_repository(count: int) -> frazil.Repository:
     """A repository in memory with an array of ``count`` chunks, none of them set."""
     # One manifest, because the number of manifests grows with the number of references.
@@ -517,7 +454,7 @@ def array_repository(count: int) -> frazil.Repository:
     )
     repo = frazil.Repository.create(frazil.in_memory_storage(), config)
     session = repo.writable_session("main")
-    session.workspace.set_node("/a", array_document(count))
+    session.workspace.set_node("/a", array_document(2, [-(-count // WIDE), WIDE]))
     session.commit("an array")
     return repo
 
@@ -679,14 +616,3 @@ def test_every_loop_is_seen(call: Callable[[range], object]) -> None:
     steps = [python_steps(lambda: call(range(500))) for _ in range(5)]
     assert min(steps) > 500
     assert len({*steps}) < len(steps)  # counts are exact
-
-
-def test_columns_take_no_steps() -> None:
-    assert_no_step_for_each_row(range, lambda rows: sum(map(str.__len__, map(str, rows))))
-
-
-def test_squares_are_seen() -> None:
-    with pytest.raises(AssertionError, match="times"):
-        assert_time_grows_with_the_rows(
-            lambda count: np.arange(count), lambda rows: rows[:, None] < rows, 1_000, attempts=2
-        )

@@ -142,10 +142,7 @@ def questions() -> list[tuple[list[str], set[str]]]:
     """The key words of each question of docs/questions.md, and the pages of its answer."""
     rows = re.findall(r"^\| (.+)\? \| (.+) \|$", (ROOT / "docs" / "questions.md").read_text(), re.MULTILINE)
     return [
-        (
-            re.findall(r"[\w-]+", FILLERS.sub("", question)),
-            set(re.findall(r"\]\(([\w-]+)\.md", answer)),
-        )
+        (re.findall(r"[\w-]+", FILLERS.sub("", question)), set(re.findall(r"\]\(([\w-]+)\.md", answer)))
         for question, answer in rows
     ]
 

@@ -5,31 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-import traceback
-import warnings
-from collections.abc import Callable
 from functools import partial
 
 import pytest
+from tests.support.forks import in_child
 from tests.support.patience import patience
 
 from frazil.threads import SIZES, Purpose, ThreadPool, map_bounded, shared_pool, thread_pool
-
-
-def in_child(work: Callable[[], bool]) -> bool:
-    """Whether ``work`` is true in a forked child."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: this is the test
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = 0 if work() else 1
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def threads_of(purpose: Purpose) -> int:
@@ -92,7 +74,7 @@ def test_a_block_that_raises_cancels_what_has_not_started() -> None:
         time.sleep(0.05)
 
     def block() -> None:
-        with thread_pool(Purpose.IMPORT_READS, 1) as pool:
+        with thread_pool(Purpose.FILE_COPIES, 1) as pool:
             for number in range(100):
                 pool.submit(work, number)
             raise KeyError

@@ -349,22 +349,6 @@ def test_a_list_that_is_no_box() -> None:
     assert zarr_reads.zarr_read([first, middle], out, opened) is None
 
 
-def test_damage_is_an_error(tmp_path: Path) -> None:
-    repo = local(tmp_path)
-    session = repo.writable_session("main")
-    zarr.create_array(session.store, name="t", data=np.arange(100.0), chunks=(10,), compressors=None)
-    session.commit("values")
-    (pack,) = (tmp_path / "repo" / "chunks").iterdir()
-    pack.chmod(0o644)
-    pack.write_bytes(pack.read_bytes()[:300])
-    array = zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")
-    refs = repo.readonly_session("main").workspace.refs_at("/t", np.arange(10, dtype="u4")[:, None])
-    first = int(np.argmin(refs.offset))
-    same(array.blocks[first], np.arange(10.0 * first, 10.0 * first + 10))
-    with pytest.raises(frazil.IcechunkError, match="must have at least"):
-        array[:]
-
-
 BATCHED = "zarr.core.codec_pipeline.BatchedCodecPipeline"
 #: Prints the names of the pipelines of an array of Frazil and of another one.
 PIPELINES = """

@@ -1,6 +1,7 @@
 """Import repositories from before version 1 (icechunk 0.1.0a1 to 0.1.3).
 
-The current icechunk cannot open these repositories.
+The current icechunk cannot open these repositories. The import needs the package frazil-import:
+docs/upgrading.md says how to install it.
 
 Run it:  python examples/how_to/importing.py
 

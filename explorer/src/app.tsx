@@ -6,7 +6,7 @@ import { nth } from "./base/lists";
 import { forgetColours } from "./page/canvas";
 import { type Reader, stored } from "./page/home";
 import { Boundary, Wait } from "./page/parts";
-import { type Route, writeRoute } from "./page/route";
+import { mainBranch, type Route, writeRoute } from "./page/route";
 import { address, followAddress, go, notice, opening, reader, route, useLoad } from "./page/state";
 import { change, ChangeDialog } from "./views/change";
 import { Diff } from "./views/diff";
@@ -105,11 +105,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
     setTheme(name);
   };
   const { page, version } = route.value;
-  const main =
-    of &&
-    (of.version ??
-      [...of.repository.branches.keys()].find((name) => name === "main") ??
-      [...of.repository.branches.keys()][0]);
+  const main = of && (of.version ?? mainBranch(of.repository));
   const tab = (name: Route["page"], title: string, href: string): VNode => (
     <a href={href} {...(page === name ? { "aria-current": "page" } : {})}>
       {title}

@@ -33,8 +33,7 @@ function show(): void {
       ...(source instanceof WebSource ? { isOutdated: source.isOutdated.bind(source) } : {}),
       ...(source instanceof ServerSource ? { ask: source.ask.bind(source) } : {}),
       ...(source instanceof ServerSource && settings.writable ? { change: source.change.bind(source) } : {}),
-      read: (snapshot, path, start, stop, step, signal) =>
-        readRegion(repository, source, snapshot, path, start, stop, step, signal),
+      read: (snapshot, path, part, signal) => readRegion(repository, source, snapshot, path, part, signal),
       decode: (snapshot, node, region) => decodeCF(withUnits(snapshot, node), region),
     };
   });

@@ -38,10 +38,7 @@ const POLICY =
   "default-src 'none'; script-src blob: 'wasm-unsafe-eval'; style-src blob:; img-src blob: data:; worker-src blob:; base-uri 'none'";
 
 /** The page as blobs. They name each other by address, because a script in a blob has no folder. */
-function blobs(ask: Ask): {
-  page(theme: string): Promise<{ script: string; address: string }>;
-  free(): void;
-} {
+function blobs(ask: Ask) {
   const addresses: string[] = [];
   const blob = (content: BlobPart, type: string): string => {
     const address = URL.createObjectURL(new Blob([content], { type }));

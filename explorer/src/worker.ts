@@ -1,6 +1,7 @@
 /** The worker, which runs the script of the page: decodes chunks and large files. */
 
 import { ZSTDDecoder } from "zstddec";
+import { unbase64 } from "./base/bytes";
 import { nth } from "./base/lists";
 import { decoder } from "./codecs/codecs";
 import { type Job, type Reply, runJob } from "./codecs/pool";
@@ -15,8 +16,7 @@ async function loadZstd(): Promise<void> {
   const large = new ZSTDDecoder();
   // it fetches its own code from a data URL, which a policy for connections does not allow
   const { fetch } = globalThis;
-  globalThis.fetch = async (url) =>
-    new Response(Uint8Array.from(atob(nth(String(url).split(","), 1)), (letter) => letter.charCodeAt(0)));
+  globalThis.fetch = async (url) => new Response(unbase64(nth(String(url).split(","), 1)));
   await large.init().finally(() => (globalThis.fetch = fetch));
   decoder.zstd = (data, limit) => {
     const size = statedSize(data);

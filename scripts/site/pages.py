@@ -94,7 +94,10 @@ def with_links_to_the_repository(text: str, repo_url: str) -> str:
 
 def reference_pages(modules: list[str]) -> dict[str, str]:
     """Return a page for each module. The first module that has a name documents it, and `frazil` the rest."""
-    package = griffe.load("frazil", search_paths=[ROOT / "src"], resolve_aliases=True)
+    loader = griffe.GriffeLoader(search_paths=[ROOT / "src", ROOT / "importer" / "src"])
+    loader.load("frazil_import")
+    package = loader.load("frazil")
+    loader.resolve_aliases()
     nodes = {name: package[name.removeprefix("frazil.")] for name in modules if name != "frazil"}
     nodes["frazil"] = package
     exports = {module: public_names(node) for module, node in nodes.items()}
@@ -131,7 +134,7 @@ def public_names(module: griffe.Module) -> dict[str, str]:
         name: f"{origin}.{name}" if module[name].is_module else f"{module.path}.{name}"
         for origin, name in origins
         if name in module.members
-        and module[name].canonical_path.startswith("frazil.")
+        and module[name].canonical_path.startswith(("frazil.", "frazil_import."))
         and (origin or not module[name].is_module)
     }
 

@@ -2,10 +2,10 @@ __all__: list[str]
 
 from frazil.about import __version__ as __version__
 from frazil.about import user_agent as user_agent
-from frazil.answers.matches import Matches as Matches
-from frazil.answers.matches import where as where
-from frazil.answers.reduction import Reduction as Reduction
-from frazil.answers.reduction import reduce as reduce
+from frazil.answers.functions import Matches as Matches
+from frazil.answers.functions import Reduction as Reduction
+from frazil.answers.functions import reduce as reduce
+from frazil.answers.functions import where as where
 from frazil.arrays.array import Array as Array
 from frazil.arrays.array import read as read
 from frazil.arrays.array import read_many as read_many
@@ -95,8 +95,6 @@ from frazil.handle.opening import supported_spec_versions as supported_spec_vers
 from frazil.handle.repository import Repository as Repository
 from frazil.handle.upgrade import upgrade_icechunk_repository as upgrade_icechunk_repository
 from frazil.handle.upkeep import Upkeep as Upkeep
-from frazil.importing import ImportReport as ImportReport
-from frazil.importing import upgrade as upgrade
 from frazil.logs import initialize_logs as initialize_logs
 from frazil.logs import set_logs_filter as set_logs_filter
 from frazil.logs import shutdown_telemetry as shutdown_telemetry
@@ -160,3 +158,5 @@ from frazil.store import IcechunkStore as IcechunkStore
 from frazil.types import CommitMethod as CommitMethod
 from frazil.virtual import VirtualChunkContainer as VirtualChunkContainer
 from frazil.virtual import VirtualChunkSpec as VirtualChunkSpec
+from frazil_import import ImportReport as ImportReport
+from frazil_import import upgrade as upgrade

@@ -96,6 +96,11 @@ def misfit(text: str) -> InvalidInputError:
     return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
 
 
+def conflicting(text: str) -> InvalidInputError:
+    """Return the error for arguments that exclude each other, or earlier ones: ``conflicting-arguments``."""
+    return InvalidInputError(text, ErrorKind.CONFLICTING_ARGUMENTS)
+
+
 def require_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise ``InvalidInputError`` (``unknown-choice``) for an argument that is not among the choices."""
     if not any(isinstance(value, type(each)) and value == each for each in choices):

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from frazil.arguments import misfit
 from frazil.cf_times import (
     STORED_NUMBERS,
     STORED_NUMBERS_SHELL,
@@ -32,10 +33,6 @@ from frazil.cf_times import (
     units_of,
     value_text,
 )
-from frazil.errors import ErrorKind, InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MISSING: Final = ("_FillValue", "missing_value")
 #: Attributes of arrays whose values differ from the stored numbers.
@@ -127,10 +124,8 @@ class Coding:
     def require_numbers(self) -> None:
         """Raise ``InvalidInputError`` if the scale or the offset is not a number."""
         if self.misfit:
-            raise InvalidInputError(
-                f"scale_factor and add_offset must be numbers, got {self.misfit}",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            ).with_remedy(*STORED_NUMBERS, shell=STORED_NUMBERS_SHELL)
+            text = f"scale_factor and add_offset must be numbers, got {self.misfit}"
+            raise misfit(text).with_remedy(*STORED_NUMBERS, shell=STORED_NUMBERS_SHELL)
 
     @property
     def keeps_order(self) -> bool:
@@ -245,10 +240,9 @@ class Coding:
         if missing is not None:
             element = self.missing_element()
             if element is None:
-                raise InvalidInputError(
+                raise misfit(
                     f"{name} must not have missing values, because it has no _FillValue for them, got "
-                    f"{int(missing.sum())} missing values",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    f"{int(missing.sum())} missing values"
                 )
             elements[missing] = element
         return elements
@@ -503,9 +497,7 @@ def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
         except (ValueError, struct.error):
             return dtype.type(float(text))
     except (ValueError, OverflowError) as error:
-        raise InvalidInputError(
-            f"_FillValue must be a number of type {dtype}, got {text!r}", ErrorKind.INVALID_ARRAY_METADATA
-        ) from error
+        raise misfit(f"_FillValue must be a number of type {dtype}, got {text!r}") from error
 
 
 def _missing_values(values: Values) -> Mask | None:

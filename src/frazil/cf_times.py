@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.arguments import misfit
+from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.remedies import argument
 
@@ -153,10 +154,8 @@ class TimeUnits:
             return importlib.import_module("cftime")
 
     def _undefined(self, reason: str) -> InvalidInputError:
-        return InvalidInputError(
-            f"the units of times must follow the CF conventions, got {self.units!r} ({self.calendar})"
-            f"{reason}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        return misfit(
+            f"the units of times must follow the CF conventions, got {self.units!r} ({self.calendar}){reason}"
         ).with_remedy(*STORED_NUMBERS, shell=STORED_NUMBERS_SHELL)
 
 
@@ -201,7 +200,7 @@ def refused(name: str, demand: str, values: Any, more: str = "") -> InvalidInput
     """Return the error for values that an array cannot have: it names the first of them."""
     first = values.reshape(-1)[0] if isinstance(values, np.ndarray) else values
     text = first if isinstance(first, str) else value_text(first)
-    return InvalidInputError(f"{name} must have {demand}, got {text}{more}", ErrorKind.INVALID_ARRAY_METADATA)
+    return misfit(f"{name} must have {demand}, got {text}{more}")
 
 
 def _is_early(moments: Values) -> bool:
@@ -232,9 +231,8 @@ class _Clock:
         if numbers.size:
             for end in (numbers.min(), numbers.max()):
                 if not np.isfinite(end) or abs(int(end) * self.factor + start) >= 2**63 - self.factor:
-                    raise InvalidInputError(
-                        f"times must be within the range of datetime64[{self.ticks}], got the number {end}",
-                        ErrorKind.INVALID_ARRAY_METADATA,
+                    raise misfit(
+                        f"times must be within the range of datetime64[{self.ticks}], got the number {end}"
                     ).with_remedy(*STORED_NUMBERS, shell=STORED_NUMBERS_SHELL)
         if numbers.dtype.kind == "f":
             whole = np.floor(numbers.astype(np.float64))

@@ -181,6 +181,11 @@ class Record:
     #: Public path of the class, without the package.
     shown_as: ClassVar[str]
 
+    def __init_subclass__(cls, *, shown_as: str = "") -> None:
+        super().__init_subclass__()
+        if shown_as:
+            cls.shown_as = shown_as
+
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         """Return the name of each field with its text or its nested record. Default: texts without quotes."""
         for each in fields(self):  # type: ignore[arg-type]  # a dataclass

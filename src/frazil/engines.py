@@ -84,8 +84,7 @@ def engine_of(engine: Engine | EngineName) -> Engine:
         *names, last = map(repr, sorted(registered.names))
         near = _NEAR.get(str(engine)) or suggest(engine, registered.names)
         raise InvalidInputError(
-            f"engine must be {', '.join(names)} or {last}, got {engine!r:.80}{near}",
-            ErrorKind.UNKNOWN_CHOICE,
+            f"engine must be {', '.join(names)} or {last}, got {engine!r:.80}{near}", ErrorKind.UNKNOWN_CHOICE
         )
     with needs(f"the engine {engine!r}", extra="spark" if engine == "spark" else "pipeline"):
         factory: Callable[[], Engine] = registered[engine].load()

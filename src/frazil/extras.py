@@ -36,9 +36,12 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",
     "anywidget": "widget",
+    "frazil_import": "import",
     **dict.fromkeys(("jax", "ml_dtypes", "torch"), ""),
 }
 
+#: Extra -> the folder of the checkout with its distribution, where it is one of Frazil's own.
+_FOLDERS: Final = {"import": "importer"}
 #: Extra -> the extras that it contains.
 _CONTAINED: Final = {
     "pipeline": ("xarray",),
@@ -134,15 +137,19 @@ def install_command(extra: str) -> str:
         source = json.loads(metadata.distribution("frazil").read_text("direct_url.json") or "{}")
     except ModuleNotFoundError:  # the source folder is on the path, without an installation
         source = {}
-    url, folder = source.get("url", ""), source.get("dir_info")
+    url, folder, own = source.get("url", ""), source.get("dir_info"), _FOLDERS.get(extra)
     if folder is not None:
         path = unquote(url.removeprefix("file://"))
         if Path(path).is_dir():
-            return f'pip install {"-e " if folder.get("editable") else ""}"{path}[{extra}]"'
+            part = f"/{own}" if own else f"[{extra}]"
+            return f'pip install {"-e " if folder.get("editable") else ""}"{path}{part}"'
         url = ""  # the checkout is gone
+    name = f"frazil[{extra}]"
     if vcs := source.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
-    return f'pip install "frazil[{extra}]{url and f" @ {url}"}"'
+        if own:
+            name, url = f"frazil-{extra}", f"{url}#subdirectory={own}"
+    return f'pip install "{name}{url and f" @ {url}"}"'
 
 
 def warn_of_unreadable(path: str, error: IcechunkError) -> None:

@@ -16,9 +16,9 @@ import builtins
 import importlib
 import importlib.util
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from frazil.extras import needs
+from frazil.extras import installed, needs
 
 #: Package -> its public names -> the module and the name there. An empty name means the module itself.
 TABLES: Final[dict[str, dict[str, tuple[str, str]]]] = {}
@@ -30,9 +30,11 @@ def import_on_demand(package: str, *, extra: str | None = None) -> list[str]:
 
     ``extra`` installs all packages that the names need. By default, the error for a missing package names the
     extra of this package. ``__all__`` has no names of built-ins: ``import *`` replaces no function of Python.
+    It has no names of another distribution that is not installed. Their use raises the error.
     """
     namespace = vars(sys.modules[package])
     names = TABLES[package] = _names_of_stub(package, namespace)
+    listed = {name for name, (module, _) in names.items() if installed(module.partition(".")[0])}
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # of the package
         module, attribute = names.get(name) or (f"{package}.{name}", "")
@@ -46,14 +48,14 @@ def import_on_demand(package: str, *, extra: str | None = None) -> list[str]:
         return value
 
     def __dir__() -> list[str]:  # noqa: N807
-        return sorted({*namespace, *names})
+        return sorted({*namespace, *listed})
 
     for name, (module, _) in names.items():
         if module.startswith(f"{package}.{name}."):
             importlib.import_module(f"{package}.{name}")
             namespace.pop(name, None)
     namespace.update(__getattr__=__getattr__, __dir__=__dir__)
-    return sorted(name for name in names if not hasattr(builtins, name))
+    return sorted(name for name in listed if not hasattr(builtins, name))
 
 
 class ModuleOnDemand:
@@ -71,6 +73,13 @@ class ModuleOnDemand:
         if name.startswith("__"):  # a look at the object, as doctest does, is no use of the module
             raise AttributeError(name)
         return getattr(importlib.import_module(self._name), name)
+
+
+# Several modules have asynchronous methods, which most processes do not call.
+if TYPE_CHECKING:
+    import asyncio as asyncio
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 
 def _names_of_stub(package: str, namespace: dict[str, Any]) -> dict[str, tuple[str, str]]:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import batched, product
 from os import PathLike
@@ -337,22 +337,9 @@ class TrainingWindows:
         self._epoch, self._batches = epoch, batches
 
     def _arguments(self) -> dict[str, Any]:
-        names = (
-            "window",
-            "stride",
-            "batch_size",
-            "shuffle",
-            "seed",
-            "rank",
-            "world_size",
-            "drop_last",
-            "memory",
-            "start",
-            "stop",
-            "gaps",
-        )
+        names = [each.name for each in fields(self) if each.init and each.name not in ("source", "decode")]
         own = {name: getattr(self, name) for name in names}
-        return {"snapshot_id": self.snapshot_id, "variables": list(self.variables), **own}
+        return {"snapshot_id": self.snapshot_id, **own, "variables": list(self.variables)}
 
     def _share(self) -> _Share:
         """Return the part of this process in the current epoch."""

@@ -34,8 +34,7 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
             raise TypeError(f"{name} must be an integer or None, got {type(value).__name__}")
         if not low <= int(value) < 1 << bits:
             raise InvalidInputError(
-                f"{name} must be between {low} and {(1 << bits) - 1}, got {value}",
-                ErrorKind.STORAGE_CONFIG,
+                f"{name} must be between {low} and {(1 << bits) - 1}, got {value}", ErrorKind.STORAGE_CONFIG
             )
 
     return check

@@ -76,7 +76,6 @@ class Purpose(StrEnum):
     FILE_INSPECTIONS = "frazil-inspect", 8
     #: Four folders and the backups.
     FOLDER_LISTINGS = "frazil-list", 5
-    IMPORT_READS = "frazil-import", 16
     #: The engine passes the size: one thread for each worker.
     LOCAL_TASKS = "frazil-local", os.cpu_count() or 1
     MARKER_READS = "frazil-markers", 32

@@ -34,6 +34,7 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 import frazil
+from frazil.arguments import misfit
 from frazil.cf import MEANING
 from frazil.extras import warn_of_unreadable
 from frazil.lazy_names import ModuleOnDemand
@@ -162,10 +163,9 @@ class _LazyValues(BackendArray):
             document == self._document or _meaning(document) == _meaning(self._document)
         ):
             return
-        raise frazil.InvalidInputError(
+        raise misfit(
             f"the array `{node.path}` must be the one of the dataset, but the session has changed it or "
-            "created it again. Open the dataset again",
-            frazil.ErrorKind.INVALID_ARRAY_METADATA,
+            "created it again. Open the dataset again"
         )
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
@@ -281,10 +281,9 @@ def _parent(path: str) -> str:
 def _variable(session: frazil.Session, array: _VersionArray, values: Any) -> Variable:
     names, form, attributes = array.names, array.form, dict(array.attributes)
     if len(names) != len(array.shape):
-        raise frazil.InvalidInputError(
+        raise misfit(
             f"the array `{array.path}` must have dimension names for xarray, got none. Leave it out with "
-            f"drop_variables={array.name!r}, or set the names with zarr",
-            frazil.ErrorKind.INVALID_ARRAY_METADATA,
+            f"drop_variables={array.name!r}, or set the names with zarr"
         )
     encoding = {**form.encoding, "preferred_chunks": dict(zip(names, form.encoding["chunks"], strict=True))}
     if "_FillValue" in attributes:

@@ -19,12 +19,19 @@ import zarr.core.metadata.v3
 import zarr.errors
 
 if TYPE_CHECKING:
+    from zarr.codecs import numcodecs
+
     BaseArray = zarr.Array[Any]
-    from zarr.codecs.numcodecs import Fletcher32, Shuffle, Zlib
-    from zarr.core.codec_pipeline import FusedCodecPipeline
-    from zarr.core.metadata.v3 import RectilinearChunkGridMetadata, RegularChunkGridMetadata
-    from zarr.dtype import parse_dtype
-    from zarr.errors import DataTypeValidationError, UnknownCodecError, UnstableSpecificationWarning
+    Fletcher32 = numcodecs.Fletcher32
+    Shuffle = numcodecs.Shuffle
+    Zlib = numcodecs.Zlib
+    FusedCodecPipeline = zarr.core.codec_pipeline.FusedCodecPipeline
+    RectilinearChunkGridMetadata = zarr.core.metadata.v3.RectilinearChunkGridMetadata
+    RegularChunkGridMetadata = zarr.core.metadata.v3.RegularChunkGridMetadata
+    parse_dtype = zarr.core.dtype.parse_dtype
+    DataTypeValidationError = zarr.errors.DataTypeValidationError
+    UnknownCodecError = zarr.errors.UnknownCodecError
+    UnstableSpecificationWarning = zarr.errors.UnstableSpecificationWarning
 else:
 
     class _Absent:
@@ -54,19 +61,3 @@ else:
 def async_array(array: Any) -> Any:
     """Return the asynchronous array of an array. Before zarr 3.1.2, its name is not public."""
     return getattr(array, "async_array", None) or array._async_array
-
-
-__all__ = [
-    "BaseArray",
-    "DataTypeValidationError",
-    "Fletcher32",
-    "FusedCodecPipeline",
-    "RectilinearChunkGridMetadata",
-    "RegularChunkGridMetadata",
-    "Shuffle",
-    "UnknownCodecError",
-    "UnstableSpecificationWarning",
-    "Zlib",
-    "async_array",
-    "parse_dtype",
-]

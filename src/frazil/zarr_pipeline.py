@@ -44,19 +44,16 @@ from zarr.core.metadata import ArrayMetadata
 from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.storage import StorePath
 
-from frazil.arrays.box_reading import PieceReading, read_box_into, read_in_chunk
+from frazil.arguments import misfit
+from frazil.arrays.box_reading import read_box_into, read_chunks, read_in_chunk
 from frazil.arrays.box_writing import BoxWriting, wants_statistics
 from frazil.arrays.encoding import Encoding, encoding_of
-from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice
+from frazil.arrays.selection import AxisSlice, chunks_of_slice
 from frazil.cf import MEANING
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
 from frazil.threads import thread_errors
-from frazil.zarr_names import (
-    FusedCodecPipeline,
-    RectilinearChunkGridMetadata,
-    RegularChunkGridMetadata,
-)
+from frazil.zarr_names import FusedCodecPipeline, RectilinearChunkGridMetadata, RegularChunkGridMetadata
 from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.references import SessionStore, parse_key
 
@@ -124,10 +121,9 @@ class OpenedArray:
             attributes = json.loads(entry.node.user_data).get("attributes", {})
             is_other = _meaning(self.metadata.attributes) != _meaning(attributes)
         if is_other:
-            raise InvalidInputError(
+            raise misfit(
                 f"the stored array `{path}` must be the one that zarr opened, but the session has created it "
-                "again. Open it again",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                "again. Open it again"
             )
         self.node_id, self.removed = entry.node.id, count
         document = entry.node.user_data
@@ -137,10 +133,9 @@ class OpenedArray:
                 (name for name, is_same in _COMPARISONS if not is_same(self.metadata, stored)), ""
             )
             if different:
-                raise InvalidInputError(
+                raise misfit(
                     f"the stored array `{path}` must have the {different} that it had when zarr opened it, "
-                    "but the array was changed or created again. Open it again",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "but the array was changed or created again. Open it again"
                 )
             self.document = document
         return StoredArray(place.store, path, document, (first, last))
@@ -306,18 +301,15 @@ class ZarrRead:
         keys = [parse_key(item[0].path)[1] for item in self.batch]
         index = np.array(keys, np.uint32).reshape(len(keys), -1)
         shape = tuple(map(int, encoding.lengths))
-        region = Region(shape, tuple(slice(0, n) for n in shape), shape)
+        workspace = array.store.session.workspace
         most = max(1, _TOGETHER // max(1, encoding.chunk_bytes(shape)))
         for begin in range(0, len(index), most):
-            batch = self.batch[begin : begin + most]
-            target = np.zeros((len(batch), len(shape)), np.int64)
-            target[:, 0] = np.arange(len(batch)) * shape[0]
-            chunks = np.empty((len(batch) * shape[0], *shape[1:]), encoding.dtype)
-            pieces = Pieces(index[begin : begin + most], target, np.zeros(len(batch), np.int64), (region,))
-            if len(PieceReading(array.store.session.workspace, array.path, encoding, pieces, chunks).run()):
+            part = slice(begin, begin + most)
+            chunks, failures = read_chunks(workspace, array.path, encoding, index[part], shape)
+            if len(failures):
                 return False
             # zarr has a selection of its own for each chunk.
-            for item, chunk in zip(batch, chunks.reshape(-1, *shape), strict=True):
+            for item, chunk in zip(self.batch[part], chunks, strict=True):
                 values = chunk[item[2]]
                 self.out[item[3]] = values.squeeze(axis=self.drop_axes) if self.drop_axes else values
         return True

@@ -15,16 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import frazil
-from frazil.answers.kernels import (
-    STATISTICS,
-    Cells,
-    Kernel,
-    Tiles,
-    absorb_partial,
-    cells,
-    combine_tree,
-    empty_partial,
-)
+from frazil.answers import kernels
 from frazil.answers.plan import tile_columns
 from frazil.arrays.element_statistics import KINDS, Meaning, statistics_of
 from frazil.cf import coding_of
@@ -56,8 +47,8 @@ def elements_of(name: str, seed: int, shape: tuple[int, ...]) -> Values:
     return out
 
 
-def kernel_of(how: str, dtype: Any) -> Kernel:
-    return STATISTICS[how].kernel(np.dtype(dtype), False, 0, None)
+def kernel_of(how: str, dtype: Any) -> kernels.Kernel:
+    return kernels.STATISTICS[how].kernel(np.dtype(dtype), False, 0, None)
 
 
 def by_numpy(how: str, values: Values) -> Any:
@@ -72,7 +63,7 @@ def by_numpy(how: str, values: Values) -> Any:
     return np.nan
 
 
-@pytest.mark.parametrize("how", STATISTICS)
+@pytest.mark.parametrize("how", kernels.STATISTICS)
 @settings(max_examples=20)
 @given(st.sampled_from(list(ARRAYS)), st.integers(0, 999), st.randoms(use_true_random=False))
 def test_cells_tiles_and_merged_parts_have_the_statistic(
@@ -83,7 +74,9 @@ def test_cells_tiles_and_merged_parts_have_the_statistic(
     coding = coding_of(ARRAYS[name][1], elements.dtype, times=False)
     values, codes = coding.decode_with_nan(elements), np.array(random.choices(range(-1, groups), k=tiles))
     kernel, all_codes = kernel_of(how, values.dtype), np.repeat(codes, length)
-    whole = kernel.partial_of(cells(values.reshape(-1), all_codes, positions=np.arange(tiles * length)))
+    whole = kernel.partial_of(
+        kernels.cells(values.reshape(-1), all_codes, positions=np.arange(tiles * length))
+    )
     result = kernel.finish_fields(whole.fields)
     assert whole.groups.tolist() == sorted({*codes.tolist()} - {-1})
     for group, own in zip(whole.groups.tolist(), result, strict=True):
@@ -98,10 +91,10 @@ def test_cells_tiles_and_merged_parts_have_the_statistic(
         if len(part.groups)
     ]
     random.shuffle(parts)
-    total = empty_partial(kernel, np.arange(groups), ())
+    total = kernels.empty_partial(kernel, np.arange(groups), ())
     for part in parts:
-        absorb_partial(kernel, total, part)
-    merged = [combine_tree(kernel, parts)] if parts else []
+        kernels.absorb_partial(kernel, total, part)
+    merged = [kernels.combine_tree(kernel, parts)] if parts else []
     used = np.isin(total.groups, whole.groups)
     fields = [tuple(each[used] for each in total.fields), *(each.fields for each in merged)]
     if kernel.takes_tiles:
@@ -112,15 +105,15 @@ def test_cells_tiles_and_merged_parts_have_the_statistic(
         assert is_settled.all() or how == "all"
         if not np.isin(whole.groups, codes[is_settled]).all() or not is_settled[codes >= 0].all():
             return
-        known = kernel.partial_of_tiles(Tiles.of(columns, is_settled, coding.packing, codes=codes))
+        known = kernel.partial_of_tiles(kernels.Tiles.of(columns, is_settled, coding.packing, codes=codes))
         assert known.groups.tolist() == whole.groups.tolist()
         fields.append(known.fields)
     for each in fields:
         np.testing.assert_allclose(kernel.finish_fields(each), result, rtol=1e-9, atol=1e-9)
 
 
-def part_of(values: Values, codes: Values, first: int, stop: int) -> Cells:
-    return cells(values[first:stop], codes[first:stop], positions=np.arange(first, stop))
+def part_of(values: Values, codes: Values, first: int, stop: int) -> kernels.Cells:
+    return kernels.cells(values[first:stop], codes[first:stop], positions=np.arange(first, stop))
 
 
 def test_exact_kernels_lose_no_digit_of_integers() -> None:
@@ -136,8 +129,8 @@ def test_exact_kernels_lose_no_digit_of_integers() -> None:
     }
     for how, value in expected.items():
         kernel = kernel_of(how, object)
-        partials = [kernel.partial_of_tiles(Tiles.of(columns, parts == part)) for part in range(7)]
-        assert kernel.finish_fields(combine_tree(kernel, partials).fields)[0] == value
+        partials = [kernel.partial_of_tiles(kernels.Tiles.of(columns, parts == part)) for part in range(7)]
+        assert kernel.finish_fields(kernels.combine_tree(kernel, partials).fields)[0] == value
 
 
 FAR: Values = 1e8 + np.random.default_rng(0).normal(size=10_000)
@@ -154,7 +147,7 @@ FAR: Values = 1e8 + np.random.default_rng(0).normal(size=10_000)
 )
 def test_parts_lose_nothing(how: str, parts: list[Values], expected: float) -> None:
     kernel = kernel_of(how, parts[0].dtype)
-    total = combine_tree(kernel, [kernel.partial_of(cells(part)) for part in parts])
+    total = kernels.combine_tree(kernel, [kernel.partial_of(kernels.cells(part)) for part in parts])
     (result,) = kernel.finish_fields(total.fields).tolist()
     # The variance is as exact as the values themselves.
     np.testing.assert_allclose(result, expected, rtol=1e-8 if how == "var" else 0)
@@ -184,9 +177,9 @@ def test_all_faces_agree_with_numpy(statistics: str) -> None:
                 zarr.open_array(store, path=f"data/{name}")[3:6] = elements[3:6]
     data = repo.readonly_session("main")
     paths = [f"data/{name}" for name in ARRAYS]
-    reduce(repo, paths, how=list(STATISTICS), to=Target(repo, group="out"), engine="inline")
+    reduce(repo, paths, how=list(kernels.STATISTICS), to=Target(repo, group="out"), engine="inline")
     quarter = {"y": 6, "x": 5}
-    hows = [how for how in STATISTICS if how not in ("first", "last")]
+    hows = [how for how in kernels.STATISTICS if how not in ("first", "last")]
     for how in hows if statistics == "partial" else ():
         coarsen(repo, paths, quarter, how, to=Target(repo, group=f"coarse/{how}"), engine="inline")
     rules = [rule for name in ARRAYS for rule in (Range(f"/data/{name}"), StatisticsAgainst(f"/data/{name}"))]
@@ -200,7 +193,7 @@ def test_all_faces_agree_with_numpy(statistics: str) -> None:
         values = coding_of(ARRAYS[name][1], elements.dtype, times=False).decode_with_nan(elements)
         summary = frazil.reduce(frazil.Array(data, f"/data/{name}"))
         rtol = {"f2": 2e-3, "f4": 1e-6}.get(values.dtype.str[1:], 1e-9)
-        for how in STATISTICS:
+        for how in kernels.STATISTICS:
             expected = np.asarray(by_numpy(how, values.reshape(-1))).reshape(())
             answers = [read(f"out/data/{name}_{how}")]
             if statistics == "partial" and how in hows:

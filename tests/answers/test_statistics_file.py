@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -16,7 +18,10 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, ShardingCodec
 
 import frazil
-from frazil.format.chunk_statistics import absent_rows
+from frazil.format.chunk_statistics import absent_rows, row_dtype
+from frazil.format.ids import id_to_text
+from frazil.format.manifest import Manifest
+from frazil.format.statistics_file import decode_statistics
 
 ON = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=True))
 
@@ -58,16 +63,24 @@ def assembled(header: dict[str, Any], nodes: dict[str, dict[str, NDArray[Any]]])
         array["columns"] = [[name, each.dtype.str, list(each.shape[2:])] for name, each in columns.items()]
         frames.append(zstandard.compress(b"".join(each.tobytes() for each in columns.values())))
         array["size"] = len(frames[-1])
+    return sealed(header, b"".join(frames))
+
+
+def sealed(header: dict[str, Any], frames: bytes) -> bytes:
     text = json.dumps(header).encode()
-    body = len(text).to_bytes(4, "little") + text + b"".join(frames)
+    body = len(text).to_bytes(4, "little") + text + frames
     return b"FRZSTAT2" + sha256(body).digest() + body
 
 
-def one_array() -> tuple[frazil.Storage, str]:
+def frames_of(data: bytes) -> bytes:
+    return data[44 + int.from_bytes(data[40:44], "little") :]
+
+
+def one_array(chunk: int = 20) -> tuple[frazil.Storage, str]:
     storage = frazil.in_memory_storage()
     repo = frazil.Repository.create(storage, config=ON)
     with repo.transaction("main", message="array") as store:
-        zarr.create_array(store, name="t", data=np.arange(200.0), chunks=(20,))
+        zarr.create_array(store, name="t", data=np.arange(200.0), chunks=(chunk,))
     return storage, file_keys(storage).pop()
 
 
@@ -159,11 +172,70 @@ def test_columns_that_are_none_are_ignored(column: list[Any]) -> None:
     header, nodes = parsed(bytes(storage.get(key)))
     data = assembled(header, nodes)
     header["arrays"][0]["columns"].append(column)
-    text = json.dumps(header).encode()
-    frames = data[44 + int.from_bytes(data[40:44], "little") :]
-    body = len(text).to_bytes(4, "little") + text + frames
-    storage.put(key, b"FRZSTAT2" + sha256(body).digest() + body)
+    storage.put(key, sealed(header, frames_of(data)))
     assert (reduced(storage).sum, reduced(storage).chunks_read) == (19900.0, 10)
+
+
+def test_a_damaged_file_costs_reads_and_no_answer() -> None:
+    storage, key = one_array()
+    data = bytes(storage.get(key))
+    dice = random.Random(5)
+    damages = [data[: dice.randrange(len(data))] for _ in range(20)]
+    for _ in range(60):
+        changed = bytearray(data)
+        changed[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        damages.append(bytes(changed))
+    of_another_manifest, its_key = one_array()
+    for damage in [b"", b"\0" * len(data), *damages, of_another_manifest.get(its_key)]:
+        storage.put(key, damage)
+        result = reduced(storage)
+        assert (result.sum, result.max, result.chunks_read) == (19900.0, 199.0, 10)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *[("minimum", 1e9), ("sum", 1e9), ("sum", np.nan), ("squares", -1.0), ("nan", 6), ("extent", 4)],
+        ("missing", 1),  # the array declares no missing value
+    ],
+)
+def test_rows_that_contradict_themselves_are_ignored(column: str, value: float) -> None:
+    storage, key = one_array(5)
+    change(storage, key, lambda columns: columns[column].__setitem__(3, value))
+    result = reduced(storage)
+    assert (result.sum, result.max, result.nan, result.chunks_read) == (19900.0, 199.0, 0, 1)
+
+
+def manifest_of(storage: frazil.Storage) -> Manifest:
+    workspace = frazil.Repository.open(storage).readonly_session("main").workspace
+    node = workspace.require_array("/t")
+    assert node.array is not None
+    return workspace.manifests([ref.id for ref in node.array.manifests])[0]
+
+
+def test_a_file_that_claims_large_columns_takes_no_memory() -> None:
+    storage, key = one_array(5)
+    manifest, (header, _) = manifest_of(storage), parsed(bytes(storage.get(key)))
+    (array,), frame = header["arrays"], frames_of(bytes(storage.get(key)))
+    hostile = [([{**array, "tiles": tiles}], frame) for tiles in (0, -1, 1 << 40, 1 << 62)]
+    zeros = zstandard.ZstdCompressor(19).compress(bytes(row_dtype("f", 1).itemsize * 40 * 25_000))
+    many = {**array, "tiles": 25_000, "size": len(zeros)}
+    hostile += [([array] * 2, frame * 2), ([array, many], frame + zeros)]
+    for arrays, frames in hostile:
+        document = {"manifest": id_to_text(manifest.id), "arrays": arrays}
+        with pytest.raises(ValueError, match="it has"):
+            decode_statistics(sealed(document, frames), manifest.id, manifest.arrays)
+
+
+def test_the_file_of_other_references_is_refused() -> None:
+    storage, key = one_array()
+    manifest, data = manifest_of(storage), storage.get(key)
+    assert decode_statistics(data, manifest.id, manifest.arrays)
+    ((node, table),) = manifest.arrays.items()
+    for column in ("offset", "length"):
+        other = replace(table, **{column: getattr(table, column) + np.uint64(1)})
+        with pytest.raises(ValueError, match="other references"):
+            decode_statistics(data, manifest.id, {node: other})
 
 
 def test_an_absent_column_is_a_value() -> None:

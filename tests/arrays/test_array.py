@@ -16,36 +16,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.counting import python_steps
-from zarr.codecs import (
-    BloscCodec,
-    BytesCodec,
-    Crc32cCodec,
-    GzipCodec,
-    ShardingCodec,
-    TransposeCodec,
-    ZstdCodec,
-)
 
 import frazil
 from frazil.arrays.encoding import encoding_of
-from frazil.errors import ErrorKind, InvalidIndexError, InvalidInputError, NodeNotFoundError
 
 #: Codecs with a fast decoder, and codecs that zarr decodes.
 CODECS: dict[str, Callable[[int], dict[str, Any]]] = {
     "plain": lambda ndim: {"compressors": None},
-    "big-endian": lambda ndim: {"compressors": None, "serializer": BytesCodec(endian="big")},
-    "zstd": lambda ndim: {"compressors": ZstdCodec(level=1, checksum=True)},
-    "blosc": lambda ndim: {"compressors": BloscCodec()},
-    "gzip": lambda ndim: {"compressors": GzipCodec(level=1)},
+    "big-endian": lambda ndim: {"compressors": None, "serializer": zarr.codecs.BytesCodec(endian="big")},
+    "zstd": lambda ndim: {"compressors": zarr.codecs.ZstdCodec(level=1, checksum=True)},
+    "blosc": lambda ndim: {"compressors": zarr.codecs.BloscCodec()},
+    "gzip": lambda ndim: {"compressors": zarr.codecs.GzipCodec(level=1)},
     "transposed": lambda ndim: {
-        "filters": TransposeCodec(order=tuple(reversed(range(ndim)))),
-        "compressors": ZstdCodec(),
+        "filters": zarr.codecs.TransposeCodec(order=tuple(reversed(range(ndim)))),
+        "compressors": zarr.codecs.ZstdCodec(),
     },
     "transposed-plain": lambda ndim: {
-        "filters": TransposeCodec(order=tuple(reversed(range(ndim)))),
+        "filters": zarr.codecs.TransposeCodec(order=tuple(reversed(range(ndim)))),
         "compressors": None,
     },
-    "crc32c": lambda ndim: {"compressors": Crc32cCodec()},
+    "crc32c": lambda ndim: {"compressors": zarr.codecs.Crc32cCodec()},
 }
 FAST = [name for name in CODECS if name != "crc32c"]
 DTYPES = ["i1", "u2", "i4", "f8", "c8", "?", "M8[s]", "S3", "U2"]
@@ -53,9 +43,8 @@ DTYPES = ["i1", "u2", "i4", "f8", "c8", "?", "M8[s]", "S3", "U2"]
 
 def local(path: Path) -> frazil.Repository:
     """A repository without inline chunks."""
-    config = frazil.RepositoryConfig.default()
-    config.inline_chunk_threshold_bytes = 0
-    return frazil.Repository.create(frazil.local_filesystem_storage(str(path / "repo")), config)
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    return frazil.Repository.create(path / "repo", config)
 
 
 @pytest.fixture
@@ -150,15 +139,7 @@ def test_codecs(
     is_fast = encoding_of(session.workspace.require_array("/t").user_data) is not None
     assert is_fast == (codec in FAST)
     array = frazil.Array(session, "t")
-    for index in (
-        np.s_[:],
-        np.s_[3:9:2, ::-3],
-        np.s_[..., 4],
-        np.s_[[1, 7], [12, 0]],
-        np.s_[5, 7],
-        np.s_[::4],
-        np.s_[:0:2, 3],
-    ):
+    for index in np.s_[:], np.s_[3:9:2, ::-3], np.s_[[1, 7], [12, 0]]:  # `test_as_numpy` has others
         same(array[index], values[index])
     same(array.oindex[[9, 0, 3], 2:5], values[[9, 0, 3], 2:5])
     same(array.oindex[[9, 0], [1, 12, 2]], values[np.ix_([9, 0], [1, 12, 2])])
@@ -171,7 +152,9 @@ def test_codecs(
 @pytest.mark.usefixtures("in_bulk")
 def test_shards_with_the_index_first(session: frazil.Session) -> None:
     values = np.arange(60, dtype="f4").reshape(6, 10)
-    codec = ShardingCodec(chunk_shape=(2, 2), codecs=[BytesCodec(), ZstdCodec()], index_location="start")
+    codec = zarr.codecs.ShardingCodec(
+        chunk_shape=(2, 2), codecs=[zarr.codecs.BytesCodec(), zarr.codecs.ZstdCodec()], index_location="start"
+    )
     array = zarr.create_array(
         session.store, name="t", shape=(6, 10), chunks=(4, 10), dtype="f4", serializer=codec, compressors=None
     )
@@ -218,24 +201,24 @@ def test_a_read_in_one_call(session: frazil.Session) -> None:
     same(frazil.read(session, "a/t", np.s_[1:3, ::-1]), values[1:3, ::-1])
     same(frazil.read(session, "/a/t", ([3, 0], [4, 1])), values[[3, 0], [4, 1]])
     assert frazil.read(session, "/a/t", (2, 3)) == 13
-    with pytest.raises(InvalidInputError, match="must be an array, got a group"):
+    with pytest.raises(frazil.InvalidInputError, match="must be an array, got a group"):
         frazil.read(session, "/a", 0)
-    with pytest.raises(InvalidIndexError):
+    with pytest.raises(frazil.InvalidIndexError):
         frazil.read(session, "/a/t", 4)
 
 
 def test_wrong_paths(session: frazil.Session) -> None:
     zarr.create_group(session.store, path="g")
-    with pytest.raises(InvalidInputError, match="must be an array, got a group"):
+    with pytest.raises(frazil.InvalidInputError, match="must be an array, got a group"):
         frazil.Array(session, "/g")
-    with pytest.raises(NodeNotFoundError):
+    with pytest.raises(frazil.NodeNotFoundError):
         frazil.Array(session, "/absent")
     array = zarr.create_array(session.store, name="t", shape=(2,), dtype="f4")
     handle = frazil.Array(session, "/t")
     array.resize((5,))
     assert handle.shape == (5,)
     session.store.sync_clear()
-    with pytest.raises(NodeNotFoundError):
+    with pytest.raises(frazil.NodeNotFoundError):
         handle[0]
 
 
@@ -259,15 +242,15 @@ def test_wrong_paths(session: frazil.Session) -> None:
 )
 def test_wrong_indices(session: frazil.Session, index: Any, text: str) -> None:
     zarr.create_array(session.store, name="t", shape=(5, 3), dtype="f4")
-    with pytest.raises(InvalidIndexError, match=text) as error:
+    with pytest.raises(frazil.InvalidIndexError, match=text) as error:
         frazil.Array(session, "/t")[index]
     assert isinstance(error.value, IndexError)
-    assert error.value.kind == ErrorKind.INVALID_ARGUMENT
+    assert error.value.kind == frazil.ErrorKind.INVALID_ARGUMENT
 
 
 def test_outer_indices_have_one_dimension(session: frazil.Session) -> None:
     zarr.create_array(session.store, name="t", shape=(5, 3), dtype="f4")
-    with pytest.raises(InvalidInputError, match="must have one dimension"):
+    with pytest.raises(frazil.InvalidInputError, match="must have one dimension"):
         frazil.Array(session, "/t").oindex[[[0, 1]], [0]]
 
 
@@ -285,7 +268,11 @@ def test_points_in_steps(session: frazil.Session, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("codec", ["plain", "zstd", "blosc", "gzip"])
 @pytest.mark.parametrize("index", [np.s_[:], np.s_[70], np.s_[[3, 70]]])
-def test_damage_names_the_chunk(tmp_path: Path, codec: str, index: Any) -> None:
+@pytest.mark.parametrize("shortest", [1, 1 << 16], ids=["into the result", "by way of a buffer"])
+def test_damage_names_the_chunk(
+    tmp_path: Path, codec: str, index: Any, shortest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frazil.arrays.box_reading._SHORTEST_RUN", shortest)
     repo = local(tmp_path)
     session = repo.writable_session("main")
     zarr.create_array(

@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 import zarr
 from tests.arrays.test_array import same
+from tests.support.virtual_chunks import allow_folder
 
 import frazil
 from frazil.arrays.box_reading import refs_of
 from frazil.arrays.encoding import encoding_of
-from frazil.credentials import LocalFileSystemAccess
 from frazil.format.manifest import NativeRef
 
 
-def chunks_of_config(**chunks: int) -> frazil.RepositoryConfig:
-    config = frazil.RepositoryConfig.default()
-    config.inline_chunk_threshold_bytes = chunks.get("inline", 0)
-    return config
+def chunks_of_config(inline: int = 0) -> frazil.RepositoryConfig:
+    return frazil.RepositoryConfig(inline_chunk_threshold_bytes=inline)
 
 
 def test_virtual_chunks(tmp_path: Path) -> None:
@@ -29,17 +27,11 @@ def test_virtual_chunks(tmp_path: Path) -> None:
     files.mkdir()
     for number in range(2):
         (files / f"{number}.bin").write_bytes(b"head" + values[number * 5 : number * 5 + 5].tobytes())
-    config = chunks_of_config()
-    url = f"{files.as_uri()}/"
-    container = frazil.VirtualChunkContainer(url, frazil.local_filesystem_store(str(files)))
-    config.set_virtual_chunk_container(container)
-    repo = frazil.Repository.create(
-        frazil.in_memory_storage(), config, authorize_virtual_chunk_access={url: LocalFileSystemAccess}
-    )
+    repo = frazil.Repository.create(frazil.in_memory_storage(), **allow_folder(files, chunks_of_config()))
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="t", shape=(10, 6), chunks=(1, 6), dtype="i4", compressors=None)
     for row in range(9):
-        location, offset = f"{url}{row // 5}.bin", 4 + 24 * (row % 5)
+        location, offset = f"{files.as_uri()}/{row // 5}.bin", 4 + 24 * (row % 5)
         session.store.set_virtual_ref(f"t/c/{row}/0", location, offset=offset, length=24)
     values[9] = 0
     array = frazil.Array(session, "/t")
@@ -100,8 +92,7 @@ def test_an_expired_version(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compressor", [None, zarr.codecs.ZstdCodec()])
 @pytest.mark.parametrize(
-    ("offset", "length"),
-    [(0, 0), (2**64 - 10, 20), (2**63 - 1, 100), (3, 2**64 - 1), (0, 2**63)],
+    ("offset", "length"), [(0, 0), (2**64 - 10, 20), (2**63 - 1, 100), (3, 2**64 - 1), (0, 2**63)]
 )
 def test_impossible_references(compressor: Any, offset: int, length: int) -> None:
     """A damaged manifest may have any numbers. No decoder gets them."""

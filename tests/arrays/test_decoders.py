@@ -136,11 +136,3 @@ def test_codecs_without_a_decoder() -> None:
     """zarr reads them: widths that do not divide an element, unknown codecs, and two compressors."""
     for codecs in ([Shuffle(elementsize=3), Zlib()], [Zlib(), Shuffle(elementsize=4)], [Zlib(), Zlib()]):
         assert decoder_of(codecs, 4) is None
-
-
-def test_damaged_chunks_name_themselves(session: frazil.Session) -> None:
-    options: dict[str, Any] = {"chunks": (10,), "compressors": codecs_of((Shuffle, Zlib), 4), "filters": None}
-    zarr.create_array(session.store, name="t", data=np.arange(40, dtype="f4"), **options)
-    session.store.set_sync("t/c/2", zarr.core.buffer.cpu.Buffer.from_bytes(b"no stream of zlib"))
-    with pytest.raises(frazil.FormatError, match=r"chunk \[2\] of the array `/t`"):
-        frazil.Array(session, "t")[5:]

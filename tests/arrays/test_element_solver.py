@@ -231,22 +231,6 @@ def test_cells_that_an_earlier_shape_left_in_the_chunk_stay_hidden() -> None:
     assert values(repo) == [9, 1, 1, 0, 5, 0]
 
 
-def test_a_deleted_chunk_has_the_fill_value() -> None:
-    repo = two_branches(shape=(2, 3))
-    session = repo.writable_session("dev")
-    session.store.delete_sync("a/c/0/0") if hasattr(session.store, "delete_sync") else None
-    session.commit("delete")
-    put(repo, "main", (0, 0), 5)
-    with pytest.raises(frazil.RebaseFailedError) as error:
-        repo.merge("dev", solver=ElementSolver())
-    assert "1 element" in reason(error)
-    assert "[0, 0]" in reason(error)
-    solver = ElementSolver(otherwise=THEIRS)
-    repo.merge("dev", solver=solver)
-    assert values(repo) == [[5, 0, 0], [0, 0, 0]]
-    assert solver.discarded == [DiscardedValues("/a", OURS, 1, 1)]
-
-
 def test_scalars() -> None:
     repo = two_branches(shape=(), chunks=())
     put(repo, "main", (), 2)

@@ -14,7 +14,7 @@ from tests.chunks.stand_ins import Storage, numbered_ids
 from tests.support.patience import patience
 
 from frazil.chunks import packs as content_addressing
-from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
+from frazil.chunks.packs import ContentStore, PackSettings
 from frazil.chunks.writer import ChunkWriter
 from frazil.errors import StorageError
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, decode_trailer, single_trailer
@@ -71,7 +71,9 @@ def store_on(
     answers = iter(quiet or [])
     return ContentStore(
         storage,
-        ContentSettings(LIFETIME, compare, checksums),
+        LIFETIME,
+        compare,
+        checksums,
         numbered_ids(),
         lambda: storage.now,
         lambda: next(answers, True),
@@ -288,8 +290,7 @@ def test_forgotten_chunks_are_recognised_in_storage(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_store_can_be_pickled(tmp_path: object) -> None:
-    settings = ContentSettings(LIFETIME)
-    store = ContentStore(LocalStorage(str(tmp_path)), settings, _new_id, _now_us, _quiet)
+    store = ContentStore(LocalStorage(str(tmp_path)), LIFETIME, True, True, _new_id, _now_us, _quiet)
     writer = ChunkWriter(LocalStorage(str(tmp_path)), PackSettings(threshold=5), _new_id, content=store)
     again = pickle.loads(pickle.dumps(writer))
     assert writer.write(DATA) == again.write(DATA)

@@ -47,10 +47,7 @@ def test_every_range_has_the_same_bytes(data: st.DataObject) -> None:
     numbers = new_ids()
     wanted = ranges_of(ids, rows)
     copies = copy_to_packs(
-        storage,
-        wanted,
-        PackOptions(pack_size, checksums=False),
-        lambda: next(numbers).to_bytes(12, "big"),
+        storage, wanted, PackOptions(pack_size, checksums=False), lambda: next(numbers).to_bytes(12, "big")
     )
     for row, (source, offset, length) in enumerate(rows):
         pack = storage.get(chunk_key(copies.ids[copies.source[row]].tobytes()))
@@ -99,17 +96,13 @@ def with_trailers(chunks: list[bytes], count: int = 2) -> tuple[MemoryStorage, F
 
 
 @pytest.mark.parametrize("chunks", [[b"ice", b"berg"], [bytes([n % 256, n // 256]) for n in range(2000)]])
-def test_new_packs_have_checksums(chunks: list[bytes]) -> None:
+def test_new_packs_have_checksums_and_damaged_chunks_are_not_copied(chunks: list[bytes]) -> None:
     storage, ranges = with_trailers(chunks)
     copies = copy_to_packs(storage, ranges, PackOptions(1 << 20), lambda: b"n" * 12)
     check = check_file(b"n" * 12, storage.get(chunk_key(b"n" * 12)))
     assert check.ok
     assert check.trailer is not None
     assert check.trailer.lengths.tolist() == copies.length.tolist()
-
-
-@pytest.mark.parametrize("chunks", [[b"ice", b"berg"], [bytes([n % 256, n // 256]) for n in range(2000)]])
-def test_damaged_chunks_are_not_copied(chunks: list[bytes]) -> None:
     storage, ranges = with_trailers(chunks)
     key = chunk_key(ranges.ids[1].tobytes())
     data = bytearray(bytes(storage.get(key)))

@@ -207,21 +207,11 @@ def test_requests_at_once_are_bounded() -> None:
         for _ in range(2):
             await asyncio.gather(*(reader.read_async(native(i * 100, 10)) for i in range(20)))
 
-    asyncio.run(main())
-    assert storage.async_gets == 40
-    assert storage.most_running == 3
-
-
-def test_closed_event_loops_are_let_go() -> None:
-    storage = Storage(is_local=False)
-    reader = reader_on(storage, limits=MergeLimits(max_gap=0), max_requests=1)
-
-    async def main() -> None:
-        await asyncio.gather(*(reader.read_async(native(i * 100, 10)) for i in range(5)))
-
     for _ in range(5):
         asyncio.run(main())
-    assert len(reader._loops) <= 1
+    assert storage.async_gets == 200
+    assert storage.most_running == 3
+    assert len(reader._loops) <= 1  # closed event loops are let go
 
 
 def test_two_states_of_one_object_are_two_requests() -> None:

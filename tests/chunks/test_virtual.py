@@ -73,16 +73,7 @@ def test_locations_are_normalized(location: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    [
-        "",
-        "/data/x",
-        "s3:/b/k",
-        "s3:///k",
-        "s3://",
-        "://b/k",
-        "file:///data/%00",
-        "file:///data/..%2fx",
-    ],
+    ["", "/data/x", "s3:/b/k", "s3:///k", "s3://", "://b/k", "file:///data/%00", "file:///data/..%2fx"],
 )
 def test_what_is_no_url_is_refused(location: str) -> None:
     for call in (normalized, sources().find_container, sources().resolve):
@@ -117,18 +108,9 @@ def test_the_longest_prefix_wins(location: str, prefix: str) -> None:
 @pytest.mark.parametrize(
     "location",
     [
-        "s3://b",
-        "s3://other/k",
-        "gcs://b/k",
-        "https://127.0.0.1:9/x",
-        "file://host/data/x",
-        "file:///data/../etc/passwd",
-        "file:///data/%2e%2e/etc/passwd",
-        "file:///database",
-        "vcc://none/x",
-        "vcc://pre",
-        "vcc:///x",
-        "vcc://loc/../etc/passwd",
+        *("s3://b", "s3://other/k", "gcs://b/k", "https://127.0.0.1:9/x", "file://host/data/x"),
+        *("file:///data/../etc/passwd", "file:///data/%2e%2e/etc/passwd", "file:///database"),
+        *("vcc://none/x", "vcc://pre", "vcc:///x", "vcc://loc/../etc/passwd"),
     ],
 )
 def test_what_has_no_container_is_refused(location: str) -> None:

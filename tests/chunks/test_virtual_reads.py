@@ -160,36 +160,3 @@ def test_a_read_has_one_state_of_an_object(
     assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
     archive.files.put("1.nc", data)
     same(array[:, 5], archive.values[:, 5])
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_a_changed_object_is_an_error(server: ObjectServer, reader: Any) -> None:
-    archive = Archive(server, 2)
-    data = bytes(archive.files.get("1.nc"))
-    archive.files.put("1.nc", data[:-1])
-    array = reader(archive.session(), "t")
-    with pytest.raises(frazil.StorageError) as caught:
-        array[:, 5]
-    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
-    assert "s3://archive/1.nc" in str(caught.value)
-    same(array[:4, 5], archive.values[:4, 5])
-
-
-def test_an_object_that_is_too_short(server: ObjectServer) -> None:
-    """The error is that of the chunk behind the end. The chunks before it can be read."""
-    archive = Archive(server, 2, has_checksums=False)
-    archive.files.put("1.nc", bytes(archive.files.get("1.nc"))[: 7 * 4 * LENGTH])
-    array = frazil.Array(archive.session(), "t")
-    with pytest.raises(frazil.StorageError, match=r"1\.nc") as caught:
-        array[:, LENGTH]
-    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
-    same(array[:7, LENGTH], archive.values[:7, LENGTH])
-
-
-def test_damaged_bytes_name_the_chunk(server: ObjectServer) -> None:
-    archive = Archive(server, 2, has_checksums=False)
-    data = bytearray(archive.files.get("2.nc"))
-    data[4:8] = b"\0\0\0\0"
-    archive.files.put("2.nc", bytes(data))
-    with pytest.raises(frazil.FormatError, match=r"\[8, 0\] of the array `/t`"):
-        frazil.Array(archive.session(), "t")[:, 5]

@@ -26,7 +26,6 @@ from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_trailer import ChunkTrailer, crc32c, crc32c_rows, decode_trailer
 from frazil.format.ids import chunk_key, id_from_text
 from frazil.format.manifest import ChunkKind, ChunkRef, NativeRef
-from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage
 
 SMALL = PackSettings(threshold=50, pack_size=100, checksums=False)
@@ -336,12 +335,9 @@ def test_a_pickle_has_nothing_open_and_what_it_had_is_durable() -> None:
     assert pending(writer, other) is None
     copy.flush()
     assert stored(storage, other) == b"after"
-
-
-def test_what_is_not_durable_cannot_be_pickled() -> None:
-    storage = Storage()
-    storage.failing_puts = 1
-    writer = ChunkWriter(storage, SMALL, random_id)
+    failing = Storage()
+    failing.failing_puts = 1
+    writer = ChunkWriter(failing, SMALL, random_id)
     writer.write(b"lost?")
     with pytest.raises(StorageError):
         pickle.dumps(writer)
@@ -370,7 +366,7 @@ def test_the_caller_of_a_joint_flush_stores_the_open_pack() -> None:
         assert (key, bytes(data)) == (chunk_key(ref.chunk_id), b"abc")
         assert not list(storage.list("chunks"))
         assert pending(writer, ref) == b"abc"
-        put_many(storage, flush.files)
+        storage.put_many(flush.files)
         flush.confirm()
     assert (pending(writer, ref), stored(storage, ref)) == (None, b"abc")
     assert set(threading.enumerate()) == threads

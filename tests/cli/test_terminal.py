@@ -48,28 +48,18 @@ def test_a_terminal(own: Path) -> None:
     assert "\x1b" not in output("log ice --json")
     assert max(map(len, output("ops ice", columns=40).splitlines())) == 40
     # a question
-    process = spawn("branch ice --delete dev")
-    process.expect(r"Delete the branch dev\?.*\[y/N\]: ")
-    process.sendline("n")
-    process.expect("Nothing was changed")
-    process.expect(pexpect.EOF)
-    process.close()
-    assert process.exitstatus == 3
-    # Ctrl-C
-    process = spawn("branch ice --delete dev")
-    process.expect(r"\[y/N\]: ")
-    process.sendintr()
-    process.expect("interrupted. The repository is valid")
-    process.expect(pexpect.EOF)
-    process.close()
-    assert process.exitstatus == 130
-    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(own / "ice")))
-    assert "dev" in repo.list_branches()
-    # a yes, and progress
-    process = spawn("branch ice --delete dev")
-    process.expect(r"\[y/N\]: ")
-    process.sendline("y")
-    process.expect("deleted the branch dev")
-    process.expect(pexpect.EOF)
-    assert "dev" not in repo.list_branches()
+    repo = frazil.Repository.open(own / "ice")
+    for answer, text, status in (
+        ("n\n", "Nothing was changed", 3),
+        ("\x03", "interrupted. The repository is valid", 130),
+        ("y\n", "deleted the branch dev", 0),
+    ):
+        process = spawn("branch ice --delete dev")
+        process.expect(r"Delete the branch dev\?.*\[y/N\]: ")
+        process.send(answer)
+        process.expect(text)
+        process.expect(pexpect.EOF)
+        process.close()
+        assert process.exitstatus == status
+        assert ("dev" in repo.list_branches()) == (status != 0)
     assert "verify" in output("verify ice --level exists")

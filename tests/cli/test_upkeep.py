@@ -1,4 +1,4 @@
-"""Every command that looks after a repository."""
+"""Every command that looks after a repository, or moves data; ``--dry-run`` writes nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,39 @@ def test_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> N
     run("upgrade old --dry-run")
     assert "Upgrade to spec version 2?" in run("upgrade old", status=3)
     assert frazil.Repository.fetch_spec_version(frazil.local_filesystem_storage("old")) == 1
+
+
+Run = Callable[..., str]
+
+
+@pytest.mark.deep
+def test_exports(own: Path, run: Run) -> None:
+    pytest.importorskip("xarray")
+    assert run("export ice plain.zarr --dry-run").startswith("would write 2 arrays, 5 chunks (")
+    assert not (own / "plain.zarr").exists()
+    run("export ice@dev:era5 part.zarr")
+    assert sorted(zarr.open_group(str(own / "part.zarr"), path="era5", mode="r")) == ["p", "t", "time"]
+    run("export ice@v1 plain.zarr.zip")
+    assert "--overwrite" in run("export ice plain.zarr.zip", status=1)
+    assert "local file" in run("export ice s3://bucket/plain.zip", status=1)
+    run("export ice:era5 era5.nc")
+    assert "--overwrite" in run("export ice:era5 era5.nc", status=1)
+    run("export ice:era5 era5.nc --overwrite")
+
+
+def test_ingest_and_import(own: Path, run: Run) -> None:
+    xr = pytest.importorskip("xarray")
+    xr.Dataset({"a": ("x", [1.0, 2.0])}, {"x": [0, 1]}).to_netcdf("a.nc", engine="scipy")
+    assert "+ array /a  1 chunk\n" in run("ingest a.nc new --dry-run")
+    assert not (own / "new").exists()
+    assert "  * a (x: 2) >f8" in run("ingest a.nc new --inspect").splitlines()
+    run("init empty --dry-run")
+    assert not (own / "empty").exists()
+    assert "`frazil ingest a.nc REPOSITORY` writes the data" in run("import a.nc new", 2)
+    run("ingest a.nc new")
+    assert "nothing to do" in run("ingest a.nc new --dry-run")
+    assert run("tree new").splitlines() == ["/", "├── a  float64 (x: 2)", "└── x  int32 (x: 2)"]
+    assert ".frazil" in run("tree new --all")
+    assert ".frazil/" in run("ls new -a")
+    assert ".frazil" not in run("ls new")
+    assert "job      ingest" in run("show new")

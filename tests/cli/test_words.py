@@ -113,7 +113,9 @@ def test_a_rehearsal_of_an_expiration_is_short(own: Path, repo: frazil.Repositor
     assert {line for line in short if "commit" in line} < set(whole)
 
 
-@pytest.mark.parametrize("line", ["copy ice a", "clone ice a", "export ice a", "ingest a.nc ice"])
+@pytest.mark.parametrize(
+    "line", ["copy ice a", "clone ice a", "export ice a", "ingest a.nc ice", "import a b"]
+)
 def test_a_missing_extra_is_one_sentence(line: str, own: Path) -> None:
     program = (
         "import sys; from frazil.extras import EXTRA_OF; sys.modules.update(dict.fromkeys(EXTRA_OF));"
@@ -124,4 +126,4 @@ def test_a_missing_extra_is_one_sentence(line: str, own: Path) -> None:
     assert done.returncode == 1
     (text,) = done.stderr.splitlines()
     assert text.startswith(f"frazil: `frazil {line.split()[0]}` needs ")
-    assert install_command("pipeline") in text
+    assert install_command("import" if line == "import a b" else "pipeline") in text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,6 @@ from frazil.format.chunk_table import (
     NativeRef,
     VirtualRef,
     ascending,
-    box,
-    in_order,
-    keys,
 )
 
 cases = settings(max_examples=examples(150))
@@ -186,14 +182,3 @@ def test_pickles_hold_only_what_is_used() -> None:
     few = table.select_chunks(slice(500, 510))
     assert len(pickle.dumps(few)) < 3000
     assert model_of(pickle.loads(pickle.dumps(few))) == model_of(few)
-
-
-@cases
-@given(st.integers(0, 3).flatmap(lambda n: st.lists(st.tuples(*[numbers] * n), max_size=6)))
-def test_ascending_and_keys(rows: list[Coords]) -> None:
-    ndim = len(rows[0]) if rows else 1
-    index = np.array(rows, np.uint32).reshape(len(rows), ndim)
-    assert ascending(index) == all(a < b for a, b in pairwise(rows))
-    order = keys(index, box(index)).argsort(kind="stable")
-    assert [rows[i] for i in order] == sorted(rows)
-    assert [tuple(row) for row in in_order([index])[0].tolist()] == sorted(rows)

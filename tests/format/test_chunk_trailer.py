@@ -49,18 +49,13 @@ def sealed(head: bytes, version: int = 1, length: int | None = None) -> bytes:
     return start + struct.pack("<I", crc32c(start)) + b"]:FRAZIL"
 
 
-def test_crc32c_of_known_values() -> None:
+def test_crc32c_of_known_values(monkeypatch: pytest.MonkeyPatch) -> None:
     # From RFC 3720, appendix B.4.
     assert crc32c(bytes(32)) == 0x8A9136AA
     assert crc32c(b"\xff" * 32) == 0x62A8AB43
     assert crc32c(memoryview(bytearray(range(32)))) == 0x46DD794E
-
-
-def test_large_data_have_the_checksum_of_all_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = bytes(range(256)) * 10
-    whole = crc32c(data)
-    monkeypatch.setattr("frazil.format.chunk_trailer._PART", 100)
-    assert crc32c(data) == whole
+    monkeypatch.setattr("frazil.format.chunk_trailer._PART", 10)
+    assert crc32c(bytes(range(32))) == 0x46DD794E  # part by part
 
 
 @given(chunks)

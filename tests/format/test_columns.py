@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.support.examples import examples
 
 from frazil.errors import FormatError
 from frazil.format import columns
-from frazil.format.columns import Ragged, copy_rows, distinct_rows, intern, number, some_repeat
-
-cases = settings(max_examples=examples(100))
-blobs = st.lists(st.binary(max_size=6), max_size=12)
-
-
-def test_overlapping_rows_do_not_fill_the_memory() -> None:
-    values = np.zeros(1 << 20, np.uint8)
-    ragged = Ragged(values, np.zeros(1 << 12, np.int64), np.full(1 << 12, 1 << 20))
-    with pytest.raises(FormatError, match="at most 2147483648"):
-        ragged.compact()
+from frazil.format.columns import Ragged, copy_rows, intern
 
 
 @pytest.mark.parametrize("distinct_lengths", [1, 5, 200, 400])
@@ -38,33 +25,6 @@ def test_copy_rows_whatever_the_lengths(distinct_lengths: int) -> None:
 def test_copy_rows_by_index_in_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "_BLOCK", 100)
     test_copy_rows_whatever_the_lengths(400)
-
-
-spread = st.sampled_from([3, 1000, 1 << 40])
-
-
-@cases
-@given(spread.flatmap(lambda top: st.lists(st.integers(0, top), max_size=30)), st.booleans())
-def test_number(values: list[int], ordered: bool) -> None:
-    values = sorted(values) if ordered else values
-    distinct, codes = number(np.array(values, np.int64))
-    assert distinct.tolist() == sorted(set(values))
-    assert distinct[codes].tolist() == values
-
-
-@cases
-@given(blobs)
-def test_distinct_rows(rows: list[bytes]) -> None:
-    distinct, codes = distinct_rows(Ragged.of_bytes(rows))
-    assert distinct.blobs() == list(dict.fromkeys(rows))
-    assert distinct.take(codes).blobs() == rows
-    assert some_repeat(Ragged.of_bytes(rows)) == (len(set(rows)) < len(rows))
-
-
-def test_repetition_is_seen_in_a_sample() -> None:
-    many = Ragged.of_bytes([b"%d" % (i % 1000) for i in range(50_000)])
-    assert some_repeat(many)
-    assert not some_repeat(Ragged.of_bytes([b"%d" % i for i in range(50_000)]))
 
 
 def test_intern_of_runs_gives_the_numbers_of_single_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,17 +177,11 @@ def test_the_manifests_are_those_of_the_snapshot(spec_version: int, unlisted: in
         assert decoded.files.size_of(id_) == whole.manifests.size_of(id_)
 
 
-def columns_of(files: ManifestFiles) -> list[list[Any]]:
-    return [files.ids.tolist(), files.size_bytes.tolist(), files.num_chunk_refs.tolist()]
-
-
 def test_snapshots_that_are_read_together_are_the_same() -> None:
     lists = [ids(count) for count in (5, 1, 40, 3)]
     files = [snapshot(listed, np.random.default_rng(0).permutation(listed), 2) for listed in lists]
-    for decoded, data in zip(decode_manifests_of_snapshots(files), files, strict=True):
-        (alone,) = decode_manifests_of_snapshots([data])
-        assert decoded.id == alone.id
-        assert columns_of(decoded.files) == columns_of(alone.files)
+    alone = [decode_manifests_of_snapshots([data])[0] for data in files]
+    assert list(map(repr, decode_manifests_of_snapshots(files))) == list(map(repr, alone))
 
 
 @pytest.mark.parametrize("other", ["version 1", "not listed", "cut off"])

@@ -127,9 +127,7 @@ scalars = (
 )
 keys = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 json_values = st.recursive(
-    scalars,
-    lambda v: st.lists(v, max_size=8) | st.dictionaries(keys, v, max_size=8),
-    max_leaves=40,
+    scalars, lambda v: st.lists(v, max_size=8) | st.dictionaries(keys, v, max_size=8), max_leaves=40
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
+from tests.support.json_values import JSON, METADATA, TEXT
 
 from frazil.errors import ErrorKind, FormatError, InternalError, InvalidMetadataError
 from frazil.format import flexbuffer
@@ -35,17 +36,10 @@ from frazil.format.repo_info import (
     open_repo_info,
 )
 
-TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 IDS = st.binary(min_size=12, max_size=12)
 TIMES = st.integers(0, 2**63)
 U8 = st.integers(0, 255)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcé"), inner, max_size=3),
-    max_leaves=5,
-)
-METADATA = st.dictionaries(TEXT, JSON, max_size=2)
 STATUSES = st.builds(Status, st.sampled_from(Availability), TIMES, st.none() | TEXT)
 VALUES = {
     "name": NAMES,
@@ -205,6 +199,9 @@ def test_what_cannot_be_added() -> None:
         table.added(SnapshotEntry(b"\1" * 12, b"\2" * 12, 5, "m", {}))
     with pytest.raises(InternalError, match="the same id"):
         SnapshotTable.of([history[0], history[0]])
+    info = dataclasses.replace(new_repo_info(0), tags={"v1": b"\1" * 12})
+    with pytest.raises(InternalError, match="`v1` is on a snapshot that is not listed"):
+        encode_repo_info(info)
 
 
 def test_a_cycle_of_parents() -> None:
@@ -214,12 +211,6 @@ def test_a_cycle_of_parents() -> None:
     ring = dataclasses.replace(table, _parents=parents)
     with pytest.raises(FormatError, match=r"repo: the ancestors of snapshot .* form a cycle"):
         ring.chain(0)
-
-
-def test_a_ref_needs_its_snapshot() -> None:
-    info = dataclasses.replace(new_repo_info(0), tags={"v1": b"\1" * 12})
-    with pytest.raises(InternalError, match="`v1` is on a snapshot that is not listed"):
-        encode_repo_info(info)
 
 
 # -- the ops log
@@ -284,21 +275,6 @@ def patched(info: RepoInfo, slot: int, place: int, dtype: str, value: Any, child
     data = np.array([value], dtype).tobytes()
     payload[at : at + len(data)] = data
     return seal([bytes(payload)], FileType.REPO_INFO)
-
-
-@pytest.mark.parametrize(
-    ("slot", "place", "dtype", "value", "message"),
-    [
-        (2, 1, "<u4", 1, "a ref is on snapshot 1 of 1"),
-        (4, 1, "<i4", 1, "the parent of a snapshot"),
-        (4, 1, "<i4", -2, "the parent of a snapshot"),
-        (7, 0, "u1", 17, "update of kind 17, expected 1 to 16"),
-        (7, 0, "u1", 0, "update of kind 0, expected 1 to 16"),
-    ],
-)
-def test_damage_is_named(slot: int, place: int, dtype: str, value: int, message: str) -> None:
-    with pytest.raises(FormatError, match=f"a/repo: {message}"):
-        decode_repo_info(patched(new_repo_info(0), slot, place, dtype, value), "a/repo")
 
 
 @pytest.mark.parametrize(("slot", "place", "late"), [(2, 1, "branches"), (4, 1, "snapshots"), (7, 0, "ops")])

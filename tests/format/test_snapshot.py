@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.flatbuffer_patch import Patch, patched
+from tests.support.json_values import METADATA
 
 from frazil.errors import FormatError, InternalError
 from frazil.format.envelope import FileType, Violation
@@ -34,13 +35,6 @@ SEGMENTS = st.text(
 ).filter(lambda segment: segment not in {".", ".."})
 PATHS = st.lists(SEGMENTS, max_size=4).map(lambda parts: "/" + "/".join(parts))
 U32 = st.integers(0, 2**32 - 1)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters(codec="utf-8"), max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcé"), inner, max_size=3),
-    max_leaves=6,
-)  # fmt: skip
-METADATA = st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=6), JSON, max_size=3)
 
 
 @st.composite

@@ -67,10 +67,7 @@ def test_everything_is_sorted_in_the_file() -> None:
     log = replace(
         empty_log(ID),
         **cast("Any", {name: id_matrix([b, a, b], 8) for name in LISTS}),
-        updated_chunks={
-            b: np.array([[1, 0], [0, 5]], np.uint32),
-            a: np.array([[9]], np.uint32),
-        },
+        updated_chunks={b: np.array([[1, 0], [0, 5]], np.uint32), a: np.array([[9]], np.uint32)},
         moves=moves,
     )
     back = decode_transaction_log(encode_transaction_log(log), "t")

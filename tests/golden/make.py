@@ -34,6 +34,7 @@ from tests.expected import (  # noqa: E402  # found from here only after the lin
     digest_of,
     flags_of,
     history_of,
+    keys_of,
     ops_of,
     refs_of,
 )
@@ -81,7 +82,7 @@ def snapshot_of(repo: Any, id_: str, checksums: Checksums) -> Expected:
             "metadata": [{"name": name, "value": value} for name, value in seen["metadata"].items()],
             "manifest_files_v2": seen["manifests"],
         },
-        "store_keys": sorted(asyncio.run(keys(session.store))),
+        "store_keys": sorted(keys_of(session)),
         "nodes": [node_of(session, node, checksums) for node in seen["nodes"]],
     }
 
@@ -89,10 +90,6 @@ def snapshot_of(repo: Any, id_: str, checksums: Checksums) -> Expected:
 def microseconds(when: datetime) -> int:
     delta = when - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-
-
-async def keys(store: Any) -> list[str]:
-    return [key async for key in store.list()]
 
 
 def node_of(session: Any, seen: Expected, checksums: Checksums) -> Expected:
@@ -268,10 +265,7 @@ def story(path: Path) -> tuple[Any, Checksums]:
     repo.set_feature_flag("move_node", None)
     repo.set_status(icechunk.RepoStatus(icechunk.RepoAvailability.read_only, None, "kept as it is"))
     seconds = int(MODIFIED.timestamp())
-    return repo, {
-        ("/virt", (1, 0)): {"last_modified": seconds},
-        ("/elsewhere", (2, 0)): {"etag": '"tag"'},
-    }
+    return repo, {("/virt", (1, 0)): {"last_modified": seconds}, ("/elsewhere", (2, 0)): {"etag": '"tag"'}}
 
 
 def split(path: Path) -> tuple[Any, Checksums]:

@@ -12,8 +12,7 @@ from tests.support.object_server import Conditions, ObjectServer
 from tests.support.servers import s3_bucket
 
 import frazil
-from frazil.errors import ErrorKind, InvalidInputError
-from frazil.importing.importer import require_writable
+from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.storage import Storage
 from frazil.storage.object_store import ObjectStorage
 
@@ -38,10 +37,28 @@ def test_a_repository_needs_a_prefix_in_a_bucket(name: str, spec_version: int) -
     assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
 
 
-def test_an_import_needs_a_prefix_in_a_bucket() -> None:
-    with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
-        require_writable(BUCKETS["s3"]())
-    assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
+@pytest.mark.parametrize(
+    ("folder", "writers"),
+    [
+        ("refs/branch.main", "icechunk 0.1.0a2 to 0.1.3"),
+        ("refs/branch:main", "icechunk 0.1.0a1"),
+        ("r/main", "the draft of 2024"),
+    ],
+)
+def test_a_repository_of_an_older_format_is_refused(folder: str, writers: str) -> None:
+    storage = frazil.in_memory_storage()
+    for other in ("ZZZZZZZU.json", "ZZZZZZZZZZZZZ.json", "ZZZZZZZ.json", "ZZZZZZZZ.txt", "x.json"):
+        storage.put(f"{folder}/{other}", b"{}")
+    assert not frazil.Repository.exists(storage)
+    storage.put(f"{folder}/{'ZZZZZZZZZZZZY' if 'a1' in writers else 'ZZZZZZWV'}.json", b"{}")
+    assert frazil.Repository.exists(storage)
+    repository = frazil.Repository
+    for call in (repository.open, repository.open_or_create, repository.fetch_spec_version):
+        with pytest.raises(FormatError, match=f"older format, as written by {writers}, which") as error:
+            call(storage)
+        assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
+        assert "frazil.upgrade" in str(error.value)
+        assert "frazil import" in error.value.for_shell()
 
 
 def test_a_repository_at_the_root_of_a_bucket_can_be_opened() -> None:

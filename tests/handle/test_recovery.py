@@ -273,7 +273,7 @@ def test_files_of_a_lost_version_are_gone() -> None:
     manifest = repo.list_manifest_files(lost)[0].id
     REPO.upkeep.restore(storage, overwrite=True).apply()
     storage.delete([f"manifests/{manifest}"])
-    with pytest.raises(StorageError, match="files are gone"):
+    with pytest.raises(StorageError, match="has lost 1 files"):
         REPO.open(storage).upkeep.recover(lost, "main")
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from tests.repository.version_1 import Died, Mortal, commit, contents_of, copy_of, files_of, with_history
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
 from frazil.errors import ErrorKind
 from frazil.format.ids import CONFIG, REPO
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 
 upgrade = frazil.upgrade_icechunk_repository
 
@@ -127,7 +127,7 @@ def between(template: MemoryStorage, after: bool, what: Meanwhile) -> tuple[Memo
     writer = frazil.Repository.open(storage)
     catalog: Any = writer._context.catalog
     hidden = FaultyStorage(storage, lambda key, condition: None)
-    hidden.head = lambda key: None if key == REPO else storage.head(key)  # type: ignore[method-assign]
+    hidden.head = lambda key: None if key == REPO else storage.head(key)
     catalog.storage = hidden
     done: list[Any] = []
 
@@ -213,7 +213,7 @@ def test_too_late_for_both(template: MemoryStorage) -> None:
     new = upgrade(frazil.Repository.open(storage), dry_run=False, delete_unused_v1_files=False)
     commit(new, 7)
     hidden = FaultyStorage(storage, lambda key, condition: None)
-    hidden.head = lambda key: None if key == REPO else storage.head(key)  # type: ignore[method-assign]
+    hidden.head = lambda key: None if key == REPO else storage.head(key)
     catalog: Any = old._context.catalog
     catalog.storage = hidden
     commit(old, 8)

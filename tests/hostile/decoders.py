@@ -38,10 +38,6 @@ from frazil.format.manifest import (
     find_ref,
     open_manifest,
 )
-from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
-from frazil.format.older.generations import decode_ref as decode_old_ref
-from frazil.format.older.manifest import decode_old_log, decode_old_manifest
-from frazil.format.older.snapshot import decode_old_snapshot, format_signs
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import (
@@ -76,6 +72,10 @@ from frazil.repository.session.chunk_refs import claimed_bytes, require_plausibl
 from frazil.repository.settings.config_document import from_document, to_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.base import Storage
+from frazil_import.generations import DOT, DRAFT, LAYOUTS
+from frazil_import.generations import decode_ref as decode_old_ref
+from frazil_import.manifest import decode_old_log, decode_old_manifest
+from frazil_import.snapshot import decode_old_snapshot, format_signs
 
 NAME = "some/file"
 #: Values of more elements than this are not read, because the size is that of a valid file.
@@ -184,11 +184,6 @@ def _transaction_log(data: bytes) -> None:
     _encode_again(lambda: encode_transaction_log(log))
 
 
-def _envelope(data: bytes) -> None:
-    for kind in FileType:
-        _each([partial(open_envelope, data, kind)])
-
-
 def _flatbuffer(kind: FileType, *versions: int) -> tuple[tuple[Form, Mutation], ...]:
     root = next(table for each, table in KINDS.values() if each is kind)
     changes: tuple[Mutation, ...] = (partial(change_flatbuffer, table=root), change_bytes)
@@ -203,10 +198,6 @@ def _configuration(document: Any) -> None:
     config = from_document(document)
     repr(config)
     _encode_again(lambda: to_document(config))
-
-
-def _config_flexbuffer(data: bytes) -> None:
-    _configuration(flexbuffer.loads(data, NAME))
 
 
 def _config_yaml(data: bytes) -> None:
@@ -248,16 +239,10 @@ def _markers(data: bytes) -> None:
     delete_killed_records(storage, now)
 
 
-def _stream_records(data: bytes) -> None:
+def _records(read: Callable[[dict[str, Any]], Any], data: bytes) -> None:
     metadata = flexbuffer.loads(data, NAME)
     if isinstance(metadata, dict):  # as `read_metadata` returns it
-        read_records(metadata)
-
-
-def _job_records(data: bytes) -> None:
-    metadata = flexbuffer.loads(data, NAME)
-    if isinstance(metadata, dict):
-        read_entries(metadata)
+        read(metadata)
 
 
 # Older formats
@@ -271,7 +256,7 @@ def _old(decode: Callable[..., Any], data: bytes) -> None:
 
 
 def _old_snapshot(data: bytes) -> None:
-    for layout in LAYOUTS:
+    for layout in LAYOUTS.values():
         _each([partial(format_signs, data, NAME, layout, True)])
     _old(decode_old_snapshot, data)
 
@@ -285,21 +270,12 @@ def _packages_of_older(kind: FileType) -> tuple[tuple[Form, Mutation], ...]:
 # Staged work
 
 
-def _result(data: bytes) -> None:
-    decode_result(data, "tests.hostile.nothing")
-
-
 _HEADER, _COLUMNS = parts_of_changes(seeds.message())
 _WIRE: tuple[tuple[Form, Mutation], ...] = (
     (PLAIN, change_bytes),
     (_HEADER, change_json),
     (_COLUMNS, change_bytes),
 )
-
-
-def _plan(data: bytes) -> None:
-    if (plan := decode_plan(data)) is not None:
-        encode_plan(plan)
 
 
 # Documents and chunks of arrays
@@ -344,10 +320,6 @@ def _exhausted(reader: Reader) -> None:
         assert references is not None
 
 
-def _netcdf3(data: bytes) -> None:
-    _exhausted(NetCdf3Reader(file_of(data)))
-
-
 def _tiff(data: bytes) -> None:
     file = file_of(data)
     layout = read_layout(file)
@@ -389,11 +361,6 @@ def _ledger(data: bytes) -> None:
     ledger.covers(frozenset({"a"}))
 
 
-def _hdf5(data: bytes) -> None:
-    with Hdf5Reader(file_of(data)) as reader:
-        _exhausted(reader)
-
-
 _JSON: tuple[tuple[Form, Mutation], ...] = ((PLAIN, change_json), (PLAIN, change_bytes))
 _FLEXBUFFER: tuple[tuple[Form, Mutation], ...] = ((PLAIN, mutations.change_flexbuffer), (PLAIN, change_bytes))
 _MSGPACK: tuple[tuple[Form, Mutation], ...] = ((PLAIN, mutations.change_msgpack), (PLAIN, change_bytes))
@@ -411,7 +378,10 @@ DECODERS: dict[str, Decoder] = {
         lambda: seeds.largest_files(TRANSACTIONS),
         _flatbuffer(FileType.TRANSACTION_LOG, 2, 1),
     ),
-    "envelope": Decoder(_envelope, lambda: seeds.largest_files(TRANSACTIONS)),
+    "envelope": Decoder(
+        lambda data: _each(partial(open_envelope, data, kind) for kind in FileType),
+        lambda: seeds.largest_files(TRANSACTIONS),
+    ),
     "flexbuffer": Decoder(
         lambda data: flexbuffer.loads(data, NAME), lambda: [seeds.config_flexbuffer()], _FLEXBUFFER
     ),
@@ -421,7 +391,12 @@ DECODERS: dict[str, Decoder] = {
         _MSGPACK,
         names_file=False,
     ),
-    "config": Decoder(_config_flexbuffer, lambda: [seeds.config_flexbuffer()], _FLEXBUFFER, names_file=False),
+    "config": Decoder(
+        lambda data: _configuration(flexbuffer.loads(data, NAME)),
+        lambda: [seeds.config_flexbuffer()],
+        _FLEXBUFFER,
+        names_file=False,
+    ),
     "config-yaml": Decoder(
         _config_yaml,
         lambda: [seeds.config_yaml()],
@@ -433,13 +408,13 @@ DECODERS: dict[str, Decoder] = {
     ),
     "markers": Decoder(_markers, lambda: [seeds.marker()], _JSON, errors=()),
     "stream-records": Decoder(
-        _stream_records,
+        partial(_records, read_records),
         lambda: [flexbuffer.dumps({STREAMS: seeds.stream_records()})],
         _FLEXBUFFER,
         names_file=False,
     ),
     "job-records": Decoder(
-        _job_records,
+        partial(_records, read_entries),
         lambda: [flexbuffer.dumps({JOBS: seeds.job_records()})],
         _FLEXBUFFER,
         names_file=False,
@@ -459,7 +434,7 @@ DECODERS: dict[str, Decoder] = {
     ),
     "old-ref": Decoder(lambda data: decode_old_ref(data, NAME), lambda: seeds.old_files("refs"), _JSON),
     "staged-result": Decoder(
-        _result,
+        lambda data: decode_result(data, "tests.hostile.nothing"),
         lambda: [seeds.result()],
         (
             (part(0, 3), change_json),
@@ -470,7 +445,12 @@ DECODERS: dict[str, Decoder] = {
         names_file=False,
     ),
     "wire": Decoder(decode_changes, lambda: [seeds.message()], _WIRE, names_file=False),
-    "staged-plan": Decoder(_plan, lambda: [seeds.plan()], _JSON, errors=()),
+    "staged-plan": Decoder(
+        lambda data: (plan := decode_plan(data)) and encode_plan(plan),
+        lambda: [seeds.plan()],
+        _JSON,
+        errors=(),
+    ),
     "staged-round": Decoder(
         decode_round,
         lambda: [joined([b'{"tasks":3,"items":"00"}', seeds.message()])],
@@ -497,7 +477,9 @@ DECODERS: dict[str, Decoder] = {
         ((TRAILER, change_bytes), (PLAIN, change_bytes)),
         names_file=False,
     ),
-    "netcdf3": Decoder(_netcdf3, lambda: list(map(seeds.netcdf3, (1, 2, 5)))),
+    "netcdf3": Decoder(
+        lambda data: _exhausted(NetCdf3Reader(file_of(data))), lambda: list(map(seeds.netcdf3, (1, 2, 5)))
+    ),
     "tiff": Decoder(
         _tiff,
         lambda: [
@@ -516,7 +498,9 @@ DECODERS: dict[str, Decoder] = {
 
 #: Decoders that call libraries in C with damaged files. A defect of the library may end the process, so only
 #: the command runs them, each in a process of its own.
-NATIVE: dict[str, Decoder] = {"hdf5": Decoder(_hdf5, lambda: [seeds.hdf5()])}
+NATIVE: dict[str, Decoder] = {
+    "hdf5": Decoder(lambda data: _exhausted(Hdf5Reader(file_of(data))), lambda: [seeds.hdf5()])
+}
 #: Inputs that were once not survived, in a folder for each decoder.
 CORPUS = Path(__file__).resolve().parent / "corpus"
 

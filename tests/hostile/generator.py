@@ -18,6 +18,7 @@ from functools import cache
 import numpy as np
 import zarr
 from tests.hostile.schema import KINDS, Place, places
+from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.format.envelope import HEADER_BYTES, open_envelope, seal
@@ -91,14 +92,6 @@ def _repository(spec_version: int) -> frazil.Storage:
 def keys(storage: Storage, folder: str) -> list[str]:
     """The keys of the files of a folder, or of the file ``repo``."""
     return sorted(info.key for info in storage.list("") if info.key.partition("/")[0] == folder)
-
-
-def copy_of(storage: Storage) -> frazil.Storage:
-    """A copy of a storage in memory."""
-    copy = frazil.in_memory_storage()
-    for info in storage.list(""):
-        copy.put(info.key, bytes(storage.get(info.key)))
-    return copy
 
 
 def with_file(storage: Storage, broken: Breakage) -> frazil.Storage:

@@ -10,28 +10,28 @@ from zipfile import ZipFile
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
+from importer.tests.writer import repository
 from tests.hostile import generator
-from tests.importing.writer import repository
 from tests.support.config_bytes import encode_config
 
 import frazil
 from frazil.changes.change_set import ChangeSet, ChunkChanges
-from frazil.changes.node_changes import ReadSet
+from frazil.changes.reads import ReadSet
 from frazil.format.chunk_trailer import crc32c, encode_trailer
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
 from frazil.format.nodes import ArrayData, ManifestRef, Node
-from frazil.format.older.generations import GENERATIONS
 from frazil.format.transaction_log import Move
 from frazil.jobs.job import Input
 from frazil.jobs.staging import StagedPlan, encode_plan
 from frazil.jobs.task_results import Outcome, Segment, TaskResult, encode_changes, encode_result
 from frazil.pipeline.publishing import AUDIT
+from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.history_records import JOB
-from frazil.repository.session.staged_work import STAGING
 from frazil.repository.settings.config_document import to_document
 from frazil.repository.settings.config_yaml import dump_config
 from frazil.storage.checks import Traffic
+from frazil_import.generations import GENERATIONS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LOW, HIGH = b"\3" * 12, b"\4" * 12

@@ -18,7 +18,7 @@ import pytest
 import zarr
 import zstandard
 from hypothesis import settings
-from tests.hostile.decoders import DECODERS, Decoder, file_of, starts, survives
+from tests.hostile.decoders import DECODERS, file_of, starts, survives
 from tests.support.examples import examples
 from tests.support.patience import patience
 from tests.support.tiers import deep
@@ -331,11 +331,3 @@ def test_a_damaged_ledger_is_refused(name: str, shape: tuple[int, ...], dtype: s
     )
     with pytest.raises(FormatError, match=r"/\.frazil: "):
         load_ledger(session, "/")
-
-
-def test_an_error_without_the_name_of_the_file_is_an_offence() -> None:
-    def nameless(data: bytes) -> None:
-        raise FormatError("damaged")
-
-    with pytest.raises(AssertionError, match="does not name the file"):
-        survives(Decoder(nameless, lambda: [b""]), b"")

@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 import zarr
 import zstandard
-from tests.hostile.generator import Breakage, breakages, copy_of, keys, repository, with_file
+from tests.hostile.generator import Breakage, breakages, keys, repository, with_file
 from tests.hostile.reading import Group, ask
 from tests.hostile.schema import KINDS
+from tests.repository.version_1 import copy_of
 from tests.support.examples import examples
 from tests.support.patience import patience
 from tests.support.tiers import deep
@@ -31,8 +32,7 @@ from frazil.errors import FormatError, IcechunkError
 from frazil.format.envelope import FileType, seal
 from frazil.format.ids import REPO
 from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
-from frazil.repository.catalog.collection_guard import COLLECTIONS, LEASES
-from frazil.repository.session.staged_work import STAGING
+from frazil.repository.catalog.collection_guard import COLLECTIONS, LEASES, STAGING
 
 #: Questions to which a valid repository of the generator has no answer, because the nodes moved.
 _UNANSWERED = {f"coordinates {ref}" for ref in ("main s", "main scalar", "v1 moved")}

@@ -5,6 +5,8 @@ Their public names are the same, so that one function describes what either of t
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,21 @@ def sides(path: Path, virtual: Path | None = None, spec: int = 2) -> tuple[Side,
     )
 
 
+def copies(source: Path, folder: Path, virtual: Path | None = None) -> tuple[Side, Side]:
+    """Two copies of one repository, one for each side."""
+    for side in (pair := sides(folder, virtual)):
+        side.path = folder / side.name
+        shutil.copytree(source, side.path)
+        side.open()
+    return pair
+
+
+def log_of(side: Side, id_: str) -> Json:
+    """The transaction log, as the reference reads it, without its header."""
+    repo = icechunk.Repository.open(icechunk.local_filesystem_storage(str(side.path)))
+    return {name: value for name, value in repo.inspect_transaction_log(id_).items() if name != "header"}
+
+
 def splitting(package: Any, size: int) -> Any:
     """Manifests of ``size`` chunks along each dimension."""
     rules = {package.ManifestSplitCondition.AnyArray(): {package.ManifestSplitDimCondition.Any(): size}}
@@ -111,11 +128,11 @@ def manifests_of(repo: Any, snapshot: str) -> list[tuple[str, int, int]]:
 def content_of(session: Any) -> Json:
     """By path: the stored document, and for arrays all references and a digest of the values."""
     out: Json = {}
-    for path, document in sync(_documents(session)).items():
+    for path, document in sync(documents_of(session)).items():
         out[path] = {"id": session.get_node_id(path), "document": document}
         if b'"array"' in document and not _is_group(document):
             out[path] |= {
-                "chunks": sync(_references(session, path)),
+                "chunks": sync(references_of(session, path)),
                 "values": digest_of(zarr.open_array(session.store, path=path.strip("/"), mode="r")),
             }
     return out
@@ -125,7 +142,7 @@ def _is_group(document: bytes) -> bool:
     return b'"node_type":"group"' in document.replace(b" ", b"").replace(b"\n", b"")
 
 
-async def _documents(session: Any) -> dict[str, bytes]:
+async def documents_of(session: Any) -> dict[str, bytes]:
     """``zarr.json`` of all nodes, in the order in which the store lists them."""
     keys = [key async for key in session.store.list() if key.endswith("zarr.json")]
     prototype = default_buffer_prototype()
@@ -135,7 +152,7 @@ async def _documents(session: Any) -> dict[str, bytes]:
     }
 
 
-async def _references(session: Any, path: str) -> list[tuple[Any, ...]]:
+async def references_of(session: Any, path: str) -> list[tuple[Any, ...]]:
     out: list[tuple[Any, ...]] = []
     async for at, kinds, locations, offsets, lengths, inlined in session.store.array_chunk_iterator(path):
         for row, index in enumerate(at.tolist()):
@@ -178,3 +195,31 @@ def check_same_snapshot(ours: Side, theirs: Side, id_: str) -> Json:
     assert all((folder / name).stat().st_size == size for name, size, _ in manifests)
     assert ancestry_of(ours.repo, snapshot_id=id_) == ancestry_of(theirs.repo, snapshot_id=id_)
     return mine
+
+
+OPENED = {"snapshots": "inspect_snapshot", "manifests": "inspect_manifest"}
+LOGS = {"transactions": "inspect_transaction_log"}
+
+
+def answer_of(call: Callable[..., Any], *arguments: str) -> Any:
+    try:
+        return call(*arguments)
+    except Exception as error:
+        return type(error).__name__, getattr(error, "kind", None)
+
+
+def in_order(document: Any) -> Any:
+    """The reference shows nodes in the order of the file, Frazil always by path."""
+    if isinstance(document, dict) and "nodes" in document:
+        return {**document, "nodes": sorted(document["nodes"], key=lambda node: node["path"])}
+    return document
+
+
+def check_same_files(ours: Side, theirs: Side) -> None:
+    """``inspect_*`` says the same of every file."""
+    if ours.spec > 1:
+        assert ours.repo.inspect_repo_info() == theirs.repo.inspect_repo_info()
+    for folder, method in (OPENED | LOGS).items():
+        for name in sorted(file.name for file in (ours.path / folder).glob("*")):
+            mine = answer_of(getattr(ours.repo, method), name)
+            assert in_order(mine) == in_order(answer_of(getattr(theirs.repo, method), name))

@@ -1,8 +1,7 @@
-"""The reference reads, extends, counts and collects chunk files with checksums as all others."""
+"""The reference reads, extends and counts chunk files with checksums. `turns` collects them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +82,3 @@ def test_the_reference_reads_counts_and_extends(repo: frazil.Repository, tmp_pat
     report = repo.upkeep.verify("checksum")
     assert report.ok
     assert (report.native_chunks, report.compared_chunks) == (12, 10)  # in three manifests
-
-
-def test_the_reference_collects_and_expires(repo: frazil.Repository, tmp_path: Path) -> None:
-    write(repo, 101)
-    before = chunk_files(tmp_path)
-    theirs = of_reference(tmp_path)
-    theirs.expire_snapshots(datetime.now(UTC))
-    summary = theirs.garbage_collect(datetime.now(UTC))
-    after = chunk_files(tmp_path)
-    assert summary.chunks_deleted == len(before) - len(after) > 0
-    assert summary.bytes_deleted >= sum(len(before[name]) for name in before.keys() - after.keys())
-    repo = frazil.Repository.open(repo.storage)
-    array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")
-    np.testing.assert_array_equal(array[:], values(101))
-    report = repo.upkeep.verify("checksum")
-    assert report.ok
-    assert report.compared_chunks == report.native_chunks == 4

@@ -8,19 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from tests.fixtures import fixture_folders
+from tests.interop.both import sides, state_of
 
-from frazil.format.repo_info import (
-    decode_repo_info,
-    encode_repo_info,
-)
-from frazil.format.snapshot import (
-    decode_snapshot,
-    encode_snapshot,
-)
-
-icechunk = pytest.importorskip("icechunk")
-zarr = pytest.importorskip("zarr")
+from frazil.format.repo_info import decode_repo_info, encode_repo_info
+from frazil.format.snapshot import decode_snapshot, encode_snapshot
 
 pytestmark = [
     pytest.mark.interop,
@@ -30,37 +23,13 @@ pytestmark = [
 REPOSITORIES = fixture_folders("v2-*/*")
 
 
-def name(folder: Path) -> str:
-    return folder.name
-
-
-def opened(path: Path) -> Any:
-    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
-
-
 def described(path: Path) -> dict[str, Any]:
     """All that the reference can say about a repository."""
-    repo = opened(path)
-    branches = {branch: repo.lookup_branch(branch) for branch in repo.list_branches()}
-    tags = {tag: repo.lookup_tag(tag) for tag in repo.list_tags()}
-    return {
-        "branches": branches,
-        "tags": tags,
-        "ancestry": {id_: ancestry(repo, id_) for id_ in {*branches.values(), *tags.values()}},
-        "ops": [(str(op.kind), op.updated_at, op.backup_path) for op in repo.ops_log()],
-        "status": str(repo.get_status()),
-        "flags": str(repo.feature_flags()),
-        "config": sorted(str(repo.config).splitlines()),  # containers come in any order
-        "metadata": repo.get_metadata(),
-        "content": {id_: content(repo, id_) for id_ in {*branches.values(), *tags.values()}},
-    }
-
-
-def ancestry(repo: Any, snapshot: str) -> list[Any]:
-    return [
-        (each.id, each.parent_id, each.written_at, each.message, each.metadata)
-        for each in repo.ancestry(snapshot_id=snapshot)
-    ]
+    repo = sides(path)[1].open().repo
+    state = state_of(repo)
+    tips = {chain[0]["id"] for chain in state["history"].values()}
+    config = sorted(str(repo.config).splitlines())  # containers come in any order
+    return {**state, "config": config, "content": {id_: content(repo, id_) for id_ in tips}}
 
 
 def content(repo: Any, snapshot: str) -> dict[str, Any]:
@@ -84,7 +53,7 @@ def rewrite(path: Path) -> None:
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("folder", REPOSITORIES, ids=name)
+@pytest.mark.parametrize("folder", REPOSITORIES, ids=lambda folder: folder.name)
 def test_the_reference_finds_the_same(folder: Path, tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     shutil.copytree(folder / "repo", theirs)

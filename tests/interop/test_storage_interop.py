@@ -12,7 +12,6 @@ import zarr
 import frazil
 from frazil.storage.base import IfVersion, Stored
 from frazil.storage.local import LocalStorage
-from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +65,7 @@ _SECRET = {"access_key_id": "AKIAX", "secret_access_key": "SECRET"}
     ("name", "arguments"),
     [
         ("in_memory_storage", {}),
+        ("local_filesystem_storage", {"path": "/tmp/x"}),
         ("s3_storage", {"bucket": "b", "prefix": "p", **_SECRET}),
         (
             "s3_storage",
@@ -92,14 +92,6 @@ def test_printed_as_the_reference_does(name: str, arguments: dict[str, object]) 
     ours, theirs = CONSTRUCTORS[name](**arguments), getattr(icechunk, name)(**arguments)
     assert repr(ours) == repr(theirs).replace("icechunk", "frazil", 1)
     assert _numbers(ours.default_settings()) == _numbers(theirs.default_settings())
-
-
-def test_local_default_settings(tmp_path: Path) -> None:
-    ours = frazil.local_filesystem_storage(str(tmp_path))
-    theirs = icechunk.local_filesystem_storage(str(tmp_path))
-    assert repr(ours) == repr(theirs).replace("icechunk", "frazil", 1)
-    assert _numbers(ours.default_settings()) == _numbers(theirs.default_settings())
-    assert isinstance(ours.default_settings(), StorageSettings)
 
 
 def _numbers(settings: object) -> list[object]:

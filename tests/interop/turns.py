@@ -1,10 +1,11 @@
 """Frazil and the published icechunk take turns on one repository, beside a small model of it.
 
 Hypothesis decides who does what next: sessions of either side write, commit, collide, are forked and thrown
-away; branches and tags come and go; garbage is collected. After every commit both sides read everything and
-have to agree with each other and with the model, which is a dictionary of numpy arrays.
+away; branches and tags come and go; garbage is collected; files of statistics are damaged. After every commit
+both sides read everything and have to agree with each other and with the model, which is a dictionary of
+numpy arrays.
 
-``turns_versions`` has what makes versions in other ways; ``test_turns`` runs it all.
+``test_turns`` has what makes versions in other ways, and runs it all.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.interop.both import (
     ROOT,
     Side,
     check_same,
+    check_same_files,
     check_same_snapshot,
     diff_of,
     sides,
@@ -117,6 +119,17 @@ def small(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(-(-size // chunk) * chunk for size, chunk in zip(shape, chunks, strict=True))
 
 
+def check_answers(array: frazil.Array, values: Any) -> None:
+    """Statistics of chunks, whoever wrote or damaged them, give what numpy gives."""
+    reduction = frazil.reduce(array)
+    assert reduction.count == values.size
+    if values.size:
+        assert (reduction.min, reduction.max) == (values.min(), values.max())
+        assert abs(reduction.sum - values.sum(dtype=np.float64)) <= reduction.error + 1e-12
+        bound = values.reshape(-1)[0].item()
+        assert np.array_equal(frazil.where(array, f"> {bound!r}").points(), np.argwhere(values > bound))
+
+
 class Turns(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -154,6 +167,8 @@ class Turns(RuleBasedStateMachine):
         more = {"manifest": splitting(first.package, 2)} if split else {}
         config = first.config(inline_chunk_threshold_bytes=12, num_updates_per_repo_info_file=5, **more)
         self.spec = first.spec = second.spec = 1 if old else 2
+        if is_ours:
+            config.chunks = frazil.ChunksConfig(statistics=True)
         first.create(config)
         second.open()
         initial = {"__icechunk": {"is_root": True}}
@@ -575,6 +590,47 @@ class Turns(RuleBasedStateMachine):
         self.check_all()
         self.next_turn()
 
+    @rule(
+        pick=number,
+        place=st.integers(0, 2**16),
+        how=st.sampled_from(["build", "flip", "cut", "exchange", "delete"]),
+    )
+    def change_statistics(self, pick: int, place: int, how: str) -> None:
+        """Build the statistics of chunks, or damage a file of them."""
+        files = sorted((self.ours.path / "statistics").glob("*"))
+        if how == "build" or not files:
+            frazil.Repository.open(self.ours.storage(), None, self.ours.access).upkeep.build_statistics()
+            return
+        file, other = files[pick % len(files)], files[place % len(files)]
+        data = bytearray(file.read_bytes())
+        at = place % max(1, len(data))
+        match how:
+            case "flip" if data:
+                data[at] ^= 1 << pick % 8
+            case "cut":
+                del data[at:]
+            case "exchange":
+                data = bytearray(other.read_bytes())
+        file.unlink()
+        if how != "delete":
+            file.write_bytes(data)
+
+    @precondition(lambda self: self.idle and self.spec > 1)
+    @rule(pick=number, compacts=flag)
+    def rewrite(self, pick: int, compacts: bool) -> None:
+        """A commit with the same content, in other manifests or other chunk files."""
+        branch = self.pick(sorted(self.model.branches), pick)
+        tip, repo = self.model.branches[branch], self.ours.repo
+        if compacts:
+            repo.upkeep.compact("rewritten", branch=branch).apply()
+        else:
+            repo.rewrite_manifests("rewritten", branch=branch)
+        id_ = repo.lookup_branch(branch)
+        if id_ != tip:
+            stored = repo.lookup_snapshot(id_)
+            self.committed(branch, id_, self.model.versions[tip].tree, stored.message, stored.metadata)
+        self.next_turn()
+
     # What is read
 
     @rule(is_ours=who, pick=st.integers(0, 99), how=st.sampled_from(["snapshot", "branch", "tag", "as_of"]))
@@ -610,7 +666,9 @@ class Turns(RuleBasedStateMachine):
                 assert (values.dtype, values.shape) == (node.values.dtype, node.values.shape)
                 assert np.array_equal(values, node.values), path
                 if isinstance(session, frazil.Session):
-                    assert np.array_equal(frazil.Array(session, path or "/")[...], node.values), path
+                    array = frazil.Array(session, path or "/")
+                    assert np.array_equal(array[...], node.values), path
+                    check_answers(array, node.values)
             attributes = node.attributes if isinstance(node, Array) else node
             assert dict(members[path].attrs) == attributes
 
@@ -639,3 +697,5 @@ class Turns(RuleBasedStateMachine):
         seen = check_same(ours.open(), theirs.open())
         for id_ in seen["content"]:
             self.check_tree(ours.repo.readonly_session(snapshot_id=id_), self.model.versions[id_].tree)
+        assert ours.repo.upkeep.verify("checksum").ok
+        check_same_files(ours, theirs)

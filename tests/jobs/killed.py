@@ -37,19 +37,24 @@ def opened(path: Path) -> frazil.Repository:
     return frazil.Repository.open(frazil.local_filesystem_storage(str(path)), CONFIG)
 
 
-def counting(repo: frazil.Repository, **more: Any) -> Job:
+def counting(repo: frazil.Repository, rows: int = ROWS, **more: Any) -> Job:
     """A job that writes 0, 1, 2, ... into an array, four rows a task, and their sum."""
 
     def prepare(session: frazil.Session) -> Tasks:
-        zarr.create_array(session.store, name="x", shape=(ROWS,), chunks=(4,), dtype="i4", overwrite=True)
+        zarr.create_array(session.store, name="x", shape=(rows,), chunks=(4,), dtype="i4", overwrite=True)
         y = zarr.create_array(session.store, name="y", shape=(3,), chunks=(3,), dtype="i4", overwrite=True)
         y[:] = 5  # by the driver
-        return Tasks(range(0, ROWS, 4), shared="x")
+        return Tasks(range(0, rows, 4), shared="x")
 
     def finish(session: frazil.Session, values: list[Any]) -> None:
         zarr.open_array(session.store, path="x", mode="r+").attrs["sum"] = sum(values)
 
-    return Job("count", Target(repo), prepare, counts, finish, {"rows": ROWS}, writes=("/x", "/y"), **more)
+    return Job("count", Target(repo), prepare, counts, finish, {"rows": rows}, writes=("/x", "/y"), **more)
+
+
+def left(repo: frazil.Repository) -> list[str]:
+    """What jobs have left in the storage."""
+    return [info.key for folder in ("staging", "leases") for info in repo.storage.list(folder)]
 
 
 def die(*_: Any, **__: Any) -> None:

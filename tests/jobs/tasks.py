@@ -93,11 +93,6 @@ def fails_twice(shared: bytes, task: bytes) -> bytes:
     return b"%d" % attempt()
 
 
-def dies(shared: bytes, task: bytes) -> bytes:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return task
-
-
 def reversed_and_more(fork: frazil.ForkSession, shared: tuple[str, str], item: tuple[int, int]) -> Outcome:
     """Work of a second phase: four rows of one array to another, backwards, plus a number."""
     (source, target), (start, more) = shared, item

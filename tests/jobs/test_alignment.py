@@ -3,50 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pytest
 import xarray as xr
+from tests.pipeline import operations
+from tests.pipeline.operations import CALLS, Call, operate
+from tests.pipeline.transform.shared import repository_of
 
 import frazil
-import frazil.pipeline
+import frazil.pipeline as ops
 from frazil.errors import MisalignedGroupWarning
-from frazil.pipeline import Inline, Target, map_blocks, mean, resample
 
-INLINE: Final = Inline()
-#: Names of operations, and their arguments after the path of the array. Some write to the group `/results`.
-OPERATIONS: Final[dict[str, tuple[str, list[Any], dict[str, Any]]]] = {
-    "mean": ("mean", ["time"], {}),
-    "quantile": ("quantile", [[0.1, 0.9], "time"], {}),
-    "resample": ("resample", ["2D"], {}),
-    "resample to the same times": ("resample", ["1D"], {}),
-    "resample to as many other times": ("resample", ["1D"], {"label": "right", "closed": "right"}),
-    "groupby": ("groupby", ["time.month"], {}),
-    "groupby a coordinate": ("groupby", ["lat"], {}),
-    "zonal_stats": ("zonal_stats", [[-90, 0, 90]], {}),
-    "coarsen": ("coarsen", [{"lat": 2}], {}),
-    "regrid": ("regrid", [{"lat": [0, 1], "lon": [0, 90]}], {}),
-    "regrid to as many": ("regrid", [{"lat": [0, 1, 2, 3], "lon": [0, 90]}], {}),
-    "select": ("select", [], {"isel": {"lat": [0]}}),
-    "crop": ("crop", [], {"latitude": (0, 90)}),
-    "pyramid": ("pyramid", [], {"factors": {"lat": 2}, "levels": 2}),
-    "rechunk": ("rechunk", [{"time": -1}], {}),
-    "map_blocks": ("map_blocks", [], {}),
+INLINE: Final = ops.Inline()
+OPERATIONS: Final[dict[str, Call]] = CALLS | {
+    "resample": (ops.resample, ["2D"], {}),
+    "resample to the same times": (ops.resample, ["1D"], {}),
+    "resample to as many other times": (ops.resample, ["1D"], {"label": "right", "closed": "right"}),
+    "groupby a coordinate": (ops.groupby, ["lat"], {}),
+    "regrid to as many": (ops.regrid, [{"lat": [0, 1, 2, 3], "lon": [0, 90]}], {}),
 }
-REDUCTIONS: Final = ("mean", "quantile", "resample", "groupby", "zonal_stats")
-
-
-def operate(name: str, repo: frazil.Repository, path: str) -> None:
-    function, arguments, keywords = OPERATIONS[name]
-    if function not in REDUCTIONS:
-        keywords = {**keywords, "to": Target(repo, group="results")}
-    first = [np.negative] if function == "map_blocks" else []
-    getattr(frazil.pipeline, function)(*first, repo, [path], *arguments, engine=INLINE, **keywords)
 
 
 def repository_with(group: str) -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
     data = xr.Dataset(
         {"t": (("time", "lat", "lon"), np.arange(48.0).reshape(6, 4, 2))},
         {
@@ -55,9 +35,7 @@ def repository_with(group: str) -> frazil.Repository:
             "lon": ("lon", [0.0, 180.0], {"standard_name": "longitude"}),
         },
     )
-    with repo.transaction("main", message="made") as store:
-        data.to_zarr(store, group=group, consolidated=False, zarr_format=3)
-    return repo
+    return repository_of(data, group=group)
 
 
 def opens(repo: frazil.Repository) -> bool:
@@ -77,7 +55,7 @@ def test_a_warning_means_that_the_tree_does_not_open(name: str, group: str) -> N
     repo = repository_with(group)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        operate(name, repo, f"{group.rstrip('/')}/t")
+        operate(OPERATIONS[name], repo, [f"{group.rstrip('/')}/t"], to=ops.Target(repo, group="results"))
     texts = [str(each.message) for each in caught if each.category is MisalignedGroupWarning]
     assert opens(repo) == (not texts)
     if group == "/data":
@@ -87,7 +65,7 @@ def test_a_warning_means_that_the_tree_does_not_open(name: str, group: str) -> N
         assert "parent group `/`" in texts[0]
         assert "lat = 2 and lat = 4" in texts[0]
         assert "such as `/data`" in texts[0]
-        assert caught[-1].filename == __file__
+        assert caught[-1].filename == operations.__file__  # where the operation is called
 
 
 def test_a_parent_group_is_stored_last() -> None:
@@ -97,14 +75,14 @@ def test_a_parent_group_is_stored_last() -> None:
         small.to_zarr(store, group="other", consolidated=False, zarr_format=3)
     assert opens(repo)
     with pytest.warns(MisalignedGroupWarning, match="`/data/deep` must be those of its parent group `/data`"):
-        map_blocks(np.negative, repo, ["other/u"], names=["data/u"], to=Target(repo), engine=INLINE)
+        ops.map_blocks(np.negative, repo, ["other/u"], names=["data/u"], to=ops.Target(repo), engine=INLINE)
     assert not opens(repo)
 
 
 def test_no_warning_about_an_earlier_misalignment() -> None:
     repo = repository_with("/")
     with pytest.warns(MisalignedGroupWarning):
-        resample(repo, "t", "2D", engine=INLINE)
+        ops.resample(repo, "t", "2D", engine=INLINE)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mean(repo, "t", ["time", "lat"], to=Target(repo, group="other"), engine=INLINE)
+        ops.mean(repo, "t", ["time", "lat"], to=ops.Target(repo, group="other"), engine=INLINE)

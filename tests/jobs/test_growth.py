@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import xarray as xr
 import zarr
 from tests.counting import python_steps
+from tests.pipeline.operations import CALLS, anomaly, operate
 
 import frazil
 import frazil.pipeline as ops
@@ -23,58 +25,21 @@ INLINE: Final = ops.Inline()
 MOST: Final = 1.3
 
 
-def to(repo: frazil.Repository) -> ops.Target:
-    return ops.Target(repo, group="out")
-
-
-#: Operations with their arguments after the paths, and their keywords.
-CALLS: Final[dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]]] = {
-    "mean": (ops.mean, ["time"], {}),
-    "reduce": (ops.reduce, [["lat", "lon"], ["sum", "std"]], {"weights": "coslat"}),
-    "groupby": (ops.groupby, ["time.month"], {}),
-    "resample": (ops.resample, ["2D"], {}),
-    "climatology": (ops.climatology, ["month"], {}),
-    "quantile": (ops.quantile, [0.5, "time"], {}),
-    "zonal_stats": (ops.zonal_stats, [[-90, 0, 90]], {}),
-    "coarsen": (ops.coarsen, [{"lat": 2}], {}),
-    "pyramid": (ops.pyramid, [], {"factors": {"lat": 2}, "levels": 2}),
-    "rechunk": (ops.rechunk, [{"time": -1, "lat": 2}], {}),
-    "rechunk in place": (ops.rechunk, [{"time": -1, "lat": 2}], {"to": None}),
-    "recompress": (ops.recompress, [[]], {}),
-    "select": (ops.select, [], {"isel": {"lat": [0, 2]}}),
-    "crop": (ops.crop, [], {"latitude": (-40, 40)}),
-    "regrid": (ops.regrid, [{"lat": [-30, 0, 30], "lon": [0, 90]}], {}),
-    "materialize": (ops.materialize, [], {}),
-}
-
-
-def operation(name: str) -> Callable[[frazil.Repository, list[str]], object]:
-    function, arguments, keywords = CALLS[name]
-    return lambda repo, paths: function(
-        repo, paths, *arguments, **{"to": to(repo), "engine": INLINE, **keywords}
-    )
-
-
-def validate(repo: frazil.Repository, paths: list[str]) -> object:
+def validate(repo: frazil.Repository, paths: list[str], **_: Any) -> object:
     rules = [rule for path in paths for rule in (ops.Range(path, -9, 0), ops.Range(path, -9, 9))]
     return ops.validate(repo, rules, engine=INLINE)
 
 
-def anomaly(repo: frazil.Repository, paths: list[str]) -> object:
-    usual = ops.climatology(repo, paths, to=ops.Target(repo, group="usual"), engine=INLINE)
-    return ops.anomaly(repo, paths, usual, group="usual", to=to(repo), engine=INLINE)
-
-
-OPERATIONS: Final = {
-    **{name: operation(name) for name in CALLS},
-    "map_blocks": lambda repo, paths: ops.map_blocks(
-        np.negative, repo, paths[:1], to=to(repo), engine=INLINE
-    ),
-    "copy_repository": lambda repo, paths: ops.copy_repository(
+OPERATIONS: Final[dict[str, Callable[..., object]]] = {
+    **{name: partial(operate, call) for name, call in CALLS.items()},
+    "weighted": partial(operate, CALLS["mean of a plane"], weights="coslat"),
+    "rechunk in place": lambda repo, paths, **_: operate(CALLS["rechunk"], repo, paths),
+    "map_blocks": lambda repo, paths, to: operate(CALLS["map_blocks"], repo, paths[:1], to=to),
+    "copy_repository": lambda repo, paths, **_: ops.copy_repository(
         repo, frazil.in_memory_storage(), engine=INLINE
     ),
     "validate": validate,
-    "anomaly": anomaly,
+    "anomaly": partial(anomaly, engine=INLINE),
 }
 
 
@@ -103,9 +68,13 @@ def repository_with(arrays: int, times: int) -> tuple[frazil.Repository, list[st
     return repo, [f"data/{name}" for name in names]
 
 
+def to(repo: frazil.Repository) -> ops.Target:
+    return ops.Target(repo, group="out")
+
+
 def steps(call: Callable[..., object], arrays: int, times: int) -> int:
     repo, paths = repository_with(arrays, times)
-    return python_steps(lambda: call(repo, paths), all_threads=True)
+    return python_steps(lambda: call(repo, paths, to=to(repo)), all_threads=True)
 
 
 def exponent(few: int, many: int, ratio: float) -> float:
@@ -114,18 +83,14 @@ def exponent(few: int, many: int, ratio: float) -> float:
 
 def steps_of_both(call: Callable[..., object], *sizes: tuple[int, int]) -> list[int]:
     """The first call imports modules and fills caches: its steps are not counted."""
-    call(*repository_with(1, 2))
+    repo, paths = repository_with(1, 2)
+    call(repo, paths, to=to(repo))
     return [steps(call, *size) for size in sizes]
-
-
-#: Those of the first tier, of different kinds: a reduction, a plan of several rounds, a pass of checks.
-QUICK: Final = {"mean", "rechunk", "validate"}
-NAMES: Final = [pytest.param(name, marks=() if name in QUICK else pytest.mark.deep) for name in OPERATIONS]
 
 
 @pytest.mark.sample(1, 2)
 @pytest.mark.deep
-@pytest.mark.parametrize("name", [each for each in NAMES if each.values != ("map_blocks",)])
+@pytest.mark.parametrize("name", [each for each in OPERATIONS if each != "map_blocks"])
 def test_work_grows_with_the_arrays(name: str) -> None:
     few, many = steps_of_both(OPERATIONS[name], (10, 1), (40, 1))
     assert exponent(few, many, 4) < MOST, (few, many)
@@ -133,7 +98,7 @@ def test_work_grows_with_the_arrays(name: str) -> None:
 
 @pytest.mark.sample(1, 3)
 @pytest.mark.deep
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_work_grows_with_the_chunks(name: str) -> None:
     few, many = steps_of_both(OPERATIONS[name], (1, 100), (1, 400))
     assert exponent(few, many, 4) < MOST, (few, many)

@@ -13,6 +13,8 @@ import pytest
 import xarray as xr
 import zarr
 from tests.jobs import tasks
+from tests.pipeline.operations import CALLS, Call, operate
+from tests.pipeline.transform.shared import repository_of
 
 import frazil
 import frazil.pipeline as ops
@@ -121,33 +123,23 @@ def test_an_input_that_had_changed_when_the_job_began(repo: frazil.Repository) -
     assert error.value.snapshot == culprit
 
 
-@pytest.mark.parametrize("fixed", ["tag", "snapshot", "branch"])
+@pytest.mark.parametrize("fixed", ["tag", "snapshot", "branch", "another repository"])
 def test_fixed_versions_do_not_change(
     repo: frazil.Repository, fixed: str, before_commit: Callable[[Any], None]
 ) -> None:
     tip = repo.lookup_branch("main")
     repo.create_tag("v1", tip)
     repo.create_branch("dev", tip)
-    before_commit(partial(put, repo))
+    other = filled(frazil.Repository.create(frazil.in_memory_storage()))
+    before_commit(lambda: [put(each) for each in (repo, other)])
     version = {
         "tag": partial(ops.Version.of, repo, tag="v1"),
         "snapshot": partial(ops.Version.of, repo, snapshot_id=tip),
         "branch": partial(ops.Version.of, repo, branch="dev"),
+        "another repository": partial(ops.Version.of, other),
     }[fixed]()
     ops.mean(version, "foo", "t", to=ops.Target(repo, group="mean"), engine=ENGINE)
     assert values(repo, "mean/foo").tolist() == [1, 1, 1]
-
-
-def test_inputs_in_another_repository_are_fixed(before_commit: Callable[[Any], None]) -> None:
-    source, target = (filled(frazil.Repository.create(frazil.in_memory_storage())) for _ in range(2))
-
-    def happens() -> None:
-        put(source)
-        put(target)
-
-    before_commit(happens)
-    ops.mean(source, "foo", "t", to=ops.Target(target, group="mean"), engine=ENGINE)
-    assert values(target, "mean/foo").tolist() == [1, 1, 1]
 
 
 def test_a_repository_with_two_addresses_is_one(tmp_path: Path, before_commit: Callable[[Any], None]) -> None:
@@ -337,46 +329,29 @@ def test_run_again_is_bounded() -> None:
 
 @pytest.fixture(scope="module")
 def climate() -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    session = repo.writable_session("main")
     time = xr.date_range("2000-01-01", periods=24, freq="MS")
     dataset = xr.Dataset(
         {"t": (("time", "lat", "lon"), np.ones((24, 4, 4))), "region": (("lat",), [1, 1, 2, 2])},
         {"time": time, "lat": [0.0, 1.0, 2.0, 3.0], "lon": [0.0, 1.0, 2.0, 3.0]},
     )
     dataset["month"] = (("time",), np.arange(24) % 12)
-    dataset.to_zarr(session.store, consolidated=False, zarr_format=3)
-    session.commit("climate")
-    return repo
+    return repository_of(dataset)
 
 
 COORDINATES = {"/time", "/lat", "/lon"}
-#: Operations with their arguments after the source, and the labels that they read besides the coordinates.
-OPERATIONS: dict[str, tuple[Callable[..., ops.JobResult], list[Any], dict[str, Any], set[str]]] = {
-    "mean": (ops.mean, ["t", "time"], {}, set()),
-    "coslat": (ops.mean, ["t", "lat"], {"weights": "coslat"}, set()),
-    "groupby": (ops.groupby, ["t", "month", "mean"], {}, {"/month"}),
-    "groupby time": (ops.groupby, ["t", "time.season", "mean"], {}, set()),
-    "zones": (ops.zonal_stats, ["t", "region", "mean"], {}, {"/region"}),
-    "bands": (ops.zonal_stats, ["t", [0, 2, 4], "mean"], {}, set()),
-    "resample": (ops.resample, ["t", "YS", "mean"], {}, set()),
-    "climatology": (ops.climatology, ["t", "month", "mean"], {}, set()),
-    "rechunk": (ops.rechunk, [["/"], {"time": 6}], {}, set()),
-    "map_blocks": (partial(ops.map_blocks, np.sqrt), ["t"], {}, set()),
-    "coarsen": (ops.coarsen, [["t"], {"lat": 2}], {}, set()),
-    "pyramid": (ops.pyramid, [["t"]], {"factors": {"lat": 2, "lon": 2}}, set()),
-    "regrid": (ops.regrid, [["t"], {"lat": [0.5, 1], "lon": [0.5, 1]}], {}, set()),
-    "select": (ops.select, [["t"]], {"sel": {"lat": slice(0, 1)}}, set()),
-    "materialize": (ops.materialize, [["t"]], {}, set()),
+#: Operations, and the labels that they read besides the coordinates.
+OPERATIONS: dict[str, tuple[Call, set[str]]] = {name: (call, set()) for name, call in CALLS.items()} | {
+    "coslat": ((ops.mean, ["lat"], {"weights": "coslat"}), set()),
+    "groupby a label": ((ops.groupby, ["month", "mean"], {}), {"/month"}),
+    "zones of a label": ((ops.zonal_stats, ["region", "mean"], {}), {"/region"}),
 }
 
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_name_all_that_they_read(climate: frazil.Repository, name: str) -> None:
-    operation, arguments, keywords, labels = OPERATIONS[name]
-    to = ops.Target(climate, group=f"made/{name.replace(' ', '-')}")
-    result = operation(climate, *arguments, to=to, engine=ENGINE, **keywords)
+    call, labels = OPERATIONS[name]
+    result = operate(call, climate, ["t"], to=ops.Target(climate, group=f"made/{name.replace(' ', '-')}"))
     (source,) = climate.lookup_snapshot(result.snapshot_id).metadata[JOB]["inputs"]
     assert {"/t", *COORDINATES, *labels} <= set(source["paths"])
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.jobs import tasks
+from tests.jobs import killed, tasks
+from tests.jobs.killed import left
 
 import frazil
 import frazil.pipeline as ops
@@ -25,53 +26,8 @@ def repo(tmp_path: Any) -> frazil.Repository:
     return frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
 
 
-def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> ops.Job:
-    """A job that writes 0, 1, 2, ... into an array, four rows a task."""
-
-    def prepare(session: frazil.Session) -> ops.Tasks:
-        zarr.create_array(session.store, name="x", shape=(rows,), chunks=(4,), dtype="i4", overwrite=True)
-        return ops.Tasks(range(0, rows, 4), shared="x")
-
-    def finish(session: frazil.Session, values: list[Any]) -> None:
-        zarr.open_array(session.store, path="x", mode="r+").attrs["sum"] = sum(values)
-
-    return ops.Job(
-        "count", ops.Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more
-    )
-
-
-@pytest.mark.parametrize("engine", [ops.Inline(), ops.Threads(2)], ids=repr)  # others: with the metrics
-def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: ops.Engine) -> None:
-    before = repo.lookup_branch("main")
-    result = ops.run_job(counting(repo), engine)
-    array: Any = zarr.open_array(result.version.session().store, path="x", mode="r")
-    assert array[:].tolist() == list(range(12))
-    assert array.attrs["sum"] == sum(range(12))
-    commit, first = list(repo.ancestry(branch="main"))[:2]
-    assert (commit.id, first.id) == (result.snapshot_id, before)
-    record = commit.metadata[JOB]
-    assert (record["id"], record["name"], record["parameters"]) == (result.id, "count", {"rows": 12})
-    assert (result.metrics.tasks, result.metrics.rows, result.metrics.chunks) == (3, 12, 3)
-    assert record["metrics"]["bytes_written"] == 48
-    assert left(repo) == []
-
-
-def left(repo: frazil.Repository) -> list[str]:
-    """What jobs have left in the storage."""
-    return [info.key for folder in ("staging", "leases") for info in repo.storage.list(folder)]
-
-
-def test_a_finished_job_is_not_run_again(repo: frazil.Repository) -> None:
-    engine = ops.Inline()
-    first = ops.run_job(counting(repo), engine)
-    again = ops.run_job(counting(repo), engine)
-    assert again.done_before
-    assert (again.id, again.snapshot_id) == (first.id, first.snapshot_id)
-    with repo.transaction("main", message="by hand") as store:
-        zarr.open_array(store, path="x", mode="r+")[0] = 99
-    corrected = ops.run_job(counting(repo), engine)
-    assert not corrected.done_before
-    assert zarr.open_array(corrected.version.session().store, path="x", mode="r")[0] == 0
+#: Three tasks.
+counting = partial(killed.counting, rows=12)
 
 
 def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) -> None:
@@ -104,7 +60,7 @@ def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) 
 
 
 @pytest.mark.sample(1, 3)
-def test_metrics_are_reported_and_stored(tmp_path: Any, every_engine: ops.Engine) -> None:
+def test_all_tasks_are_one_commit_with_their_metrics(tmp_path: Any, every_engine: ops.Engine) -> None:
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")), config)
     source = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "source")), config)
@@ -119,14 +75,18 @@ def test_metrics_are_reported_and_stored(tmp_path: Any, every_engine: ops.Engine
     assert metrics.stored_bytes_written > 48
     assert metrics.requests > 12
     assert 0 < metrics.longest_task_seconds <= metrics.task_seconds
+    assert (metrics.rows, metrics.chunks) == (12, 3)
     array: Any = zarr.open_array(result.version.session().store, path="x", mode="r")
     assert array[:].tolist() == list(range(12))
+    assert array.attrs["sum"] == sum(range(12))
     assert left(repo) == []
+    commit, first = repo.ancestry(branch="main")
+    assert (commit.id, commit.metadata[JOB]["parameters"]) == (result.snapshot_id, {"rows": 12})
     (row,) = ops.job_metrics(repo)
     assert row == ops.job_metrics(repo, snapshot_id=result.snapshot_id)[0]
     assert (row["id"], row["name"], row["snapshot_id"]) == (result.id, "count", result.snapshot_id)
     assert {name: row[name] for name in ops.Metrics.__slots__} == asdict(metrics)
-    assert ops.job_metrics(repo, snapshot_id=list(repo.ancestry(branch="main"))[-1].id) == []
+    assert ops.job_metrics(repo, snapshot_id=first.id) == []
 
 
 def _prepared_with(session: frazil.Session, job: ops.Job, source: frazil.Repository) -> ops.Tasks:
@@ -140,7 +100,7 @@ def _prepared_with(session: frazil.Session, job: ops.Job, source: frazil.Reposit
         ({"parameters": {"fill": float("nan")}}, "bad-metadata", "a finite number"),
         ({"parameters": {"names": {"a"}}}, "bad-metadata", "got set"),
         ({"metadata": {"by": object()}}, "bad-metadata", "got object"),
-        ({"message": "\ud800"}, "bad-metadata", "message must be text that UTF-8 can encode"),
+        ({"message": "\ud800"}, "bad-metadata", "message must be text in UTF-8"),
         ({"id": "\ud800"}, "bad-metadata", "text that UTF-8 can encode"),
         ({"id": ""}, "bad-metadata", "job_id must be non-empty text, got ''"),
         ({"id": 5}, "bad-metadata", "job_id must be non-empty text, got 5"),
@@ -155,11 +115,7 @@ def _prepared_with(session: frazil.Session, job: ops.Job, source: frazil.Reposit
             "invalid-argument",
             "shared value cannot be sent to a task because of the item 'shared', of the type lock: ",
         ),
-        (
-            {"work": lambda fork, shared, item: None},
-            "task-failed",
-            "must return an Outcome, got NoneType",
-        ),
+        ({"work": lambda fork, shared, item: None}, "task-failed", "must return an Outcome, got NoneType"),
     ],
 )
 def test_an_invalid_job_does_no_work(

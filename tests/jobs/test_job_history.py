@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,9 @@ def first_of(repo: frazil.Repository) -> str:
     return [commit.id for commit in repo.ancestry(branch="main")][-2]
 
 
-def squashed(repo: frazil.Repository) -> None:
+def squashed(repo: frazil.Repository, message: str | None = None) -> None:
     other_commit(repo)
-    repo.upkeep.squash("main", since=first_of(repo)).apply()
-
-
-def squashed_with_message(repo: frazil.Repository) -> None:
-    other_commit(repo)
-    repo.upkeep.squash("main", since=first_of(repo), message="all").apply()
+    repo.upkeep.squash("main", since=first_of(repo), message=message).apply()
 
 
 def squashed_twice(repo: frazil.Repository) -> None:
@@ -105,7 +101,7 @@ def collected(repo: frazil.Repository) -> None:
     repo.garbage_collect(LATER)
 
 
-REMOVALS = [squashed, squashed_with_message, squashed_twice, expired, retained, amended, collected]
+REMOVALS = [squashed, partial(squashed, message="all"), squashed_twice, expired, retained, amended, collected]
 
 
 def beside(
@@ -163,16 +159,18 @@ def test_a_reset_to_the_base_of_a_driver(repo: frazil.Repository) -> None:
     assert total(repo) == 1
 
 
-def test_a_derived_id_runs_again_after_a_change_that_a_squash_hides(repo: frazil.Repository) -> None:
+def test_a_derived_id_runs_again_after_a_change_even_one_that_a_squash_hides(repo: frazil.Repository) -> None:
     first = run_job(adding(repo, None), ENGINE)
-    other_commit(repo, "y")
-    repo.upkeep.squash("main", since=first_of(repo)).apply()
+    squashed(repo)
     again = run_job(adding(repo, None), ENGINE)
     assert (again.done_before, again.id, total(repo)) == (True, first.id, 1)
     other_commit(repo, "x")
     repo.upkeep.squash("main", since=first_of(repo)).apply()
     assert not run_job(adding(repo, None), ENGINE).done_before
     assert total(repo) == 3
+    other_commit(repo, "x")
+    assert not run_job(adding(repo, None), ENGINE).done_before
+    assert total(repo) == 5
 
 
 def test_another_branch_is_another_job(repo: frazil.Repository) -> None:

@@ -75,20 +75,12 @@ def call(name: str, repo: frazil.Repository, to: ops.Target, **more: Any) -> obj
     return function(repo, *arguments, engine=INLINE, **target, **keywords, **more)
 
 
-QUICK: Final = {"mean", "quantile", "validate", "coarsen", "rechunk"}
 BOUNDED: Final = ("coarsen", "pyramid", "select", "crop", "map_blocks", "rechunk", "regrid")
 
 
 @pytest.mark.sample(6, 6)
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.deep)
-        for name in OPERATIONS
-        if name != "regrid"
-    ],
-)
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "regrid"])
 def test_peaks(repo: frazil.Repository, name: str) -> None:
     most = OPERATIONS[name][3]
     target = to(repo, name.replace(" ", "-"))

@@ -80,8 +80,6 @@ def test_a_shard_is_stored_as_one_object(repo: frazil.Repository) -> None:
             [((0, 0), (8, 5)), ((4, 0), (12, 5))],
             r"in common, got committed\[0:8, 0:5\] and committed\[4:12, 0:5\]",
         ),
-        ([((0, 0), (22, 9)), ((8, 5), (12, 9))], "in common"),
-        ([((0, 0), (4, 5)), ((20, 5), (22, 9)), ((0, 0), (4, 5))], "in common"),
         ([((0, 0), (6, 9))], r"borders of chunks of \(4, 5\), got committed\[0:6, 0:9\]"),
         ([((0, 5), (22, 8))], "borders"),
         ([((0, 0), (4, 10))], r"inside of the shape \(22, 9\)"),

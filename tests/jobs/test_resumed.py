@@ -21,26 +21,18 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
+from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, left, opened
 from tests.jobs.tasks import counts
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
-from frazil.errors import (
-    ErrorKind,
-    IcechunkError,
-    InvalidInputError,
-    RebaseFailedError,
-    SessionStateError,
-    StorageError,
-)
 from frazil.jobs import job_run
 from frazil.jobs.engine import Task
 from frazil.jobs.staging import Folder, Staging
 from frazil.jobs.task_results import joined, split
+from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.history_records import JOB
-from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Tasks, Threads, discard_job, run_job, staged_jobs
-from frazil.testing import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 ENGINE = Threads(2)
@@ -71,11 +63,6 @@ class Stops:
 def stopped(repo: frazil.Repository, after: int = 2, **more: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_job(counting(repo, **more), Stops(after))
-
-
-def left(repo: frazil.Repository) -> list[str]:
-    """What jobs have left in the storage."""
-    return [info.key for folder in (STAGING, "leases") for info in repo.storage.list(folder)]
 
 
 def is_right(repo: frazil.Repository, chunks: int = TASKS + 1) -> None:
@@ -155,7 +142,7 @@ def test_a_conflict_at_the_end_is_raised_and_the_plan_given_up(repo: frazil.Repo
             zarr.create_array(store, name="x", data=np.arange(3))
 
     late = replace(counting(repo), finish=others)
-    with pytest.raises(RebaseFailedError):
+    with pytest.raises(frazil.RebaseFailedError):
         run_job(late, ENGINE)
     assert left(repo) == []
 
@@ -243,15 +230,17 @@ def test_after_the_lifetime_of_sessions(repo: frazil.Repository, hours: int, tmp
 def test_an_id_is_for_one_job(repo: frazil.Repository) -> None:
     stopped(repo, id="monday")
     other = replace(counting(repo, id="monday"), parameters={"rows": 7})
-    with pytest.raises(InvalidInputError, match="was started with other parameters or inputs") as caught:
+    with pytest.raises(
+        frazil.InvalidInputError, match="was started with other parameters or inputs"
+    ) as caught:
         run_job(other, ENGINE)
-    assert caught.value.kind == ErrorKind.CONFLICTING_ARGUMENTS
+    assert caught.value.kind == frazil.ErrorKind.CONFLICTING_ARGUMENTS
     discard_job(repo, "monday")
     assert left(repo) == []
     result = run_job(counting(repo, id="monday"), ENGINE)
     assert result.metrics.resumed == 0
     with pytest.raises(
-        InvalidInputError, match=f"committed as {result.snapshot_id}, with (another name|other)"
+        frazil.InvalidInputError, match=f"committed as {result.snapshot_id}, with (another name|other)"
     ):
         run_job(other, ENGINE)
 
@@ -292,7 +281,7 @@ def test_another_driver_takes_away_what_is_staged(repo: frazil.Repository) -> No
 
     def finish(session: frazil.Session, values: list[Any]) -> None:
         assert not run_job(counting(other, id="monday"), ENGINE).done_before
-        raise StorageError("staged references are gone", ErrorKind.OBJECT_NOT_FOUND)
+        raise frazil.StorageError("staged references are gone", frazil.ErrorKind.OBJECT_NOT_FOUND)
 
     result = run_job(replace(counting(repo, id="monday"), finish=finish), ENGINE)
     assert (result.done_before, result.snapshot_id) == (True, repo.lookup_branch("main"))
@@ -307,9 +296,9 @@ def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
     """Corrected, the job does not go on from there."""
     job = counting(repo, id="monday")
     wrong = replace(job, work=writes_one_chunk)
-    with pytest.raises(SessionStateError, match="more than one task") as caught:
+    with pytest.raises(frazil.SessionStateError, match="more than one task") as caught:
         run_job(wrong, engine)
-    assert caught.value.kind == ErrorKind.MERGE_FAILED
+    assert caught.value.kind == frazil.ErrorKind.MERGE_FAILED
     assert left(repo) == []
     assert run_job(job, engine).metrics.resumed == 0
     assert len(list(repo.ancestry(branch="main"))) == 3
@@ -338,7 +327,7 @@ def test_a_commit_whose_reply_is_lost(fault: Fault) -> None:
         assert not run_job(counting(repo), engine).done_before
         assert len(commits) == 1
     else:
-        with pytest.raises(StorageError, match="was lost"):
+        with pytest.raises(frazil.StorageError, match="was lost"):
             run_job(counting(repo), engine)
         assert run_job(counting(first), engine).metrics.resumed == TASKS
     assert run_job(counting(first), engine).done_before
@@ -378,7 +367,7 @@ def prepares_z(session: frazil.Session) -> Tasks:
 def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Repository) -> None:
     job = counting(repo)
     bad = replace(job, work=fails)
-    with pytest.raises(IcechunkError, match="task 3 of 6 failed with OSError: no"):
+    with pytest.raises(frazil.IcechunkError, match="task 3 of 6 failed with OSError: no"):
         run_job(bad, Threads(1, attempts=2))
     assert run_job(job, ENGINE).metrics.resumed >= 2
     is_right(repo)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.jobs.killed import left
 from tests.support import servers
 from tests.support.patience import patience
 
@@ -96,12 +97,7 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
     with pytest.raises(frazil.SessionStateError) as caught:
         job.commit()
     assert caught.value.kind == ErrorKind.COMMIT_NOT_ALLOWED
-    for text in (
-        "2 of 5 tasks",
-        f"task 2: on {killed.host}",
-        f"process {killed.process}",
-        "4: no attempt",
-    ):
+    for text in ("2 of 5 tasks", f"task 2: on {killed.host}", f"process {killed.process}", "4: no attempt"):
         assert text in str(caught.value)
     assert repo.lookup_branch("main") == next(iter(repo.ancestry(branch="main"))).id
     # The batch system queues all tasks again. Those that are done do nothing.
@@ -119,7 +115,7 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
     assert [hosts[0], *hosts[2:]] == [processes[0].pid, owners[2].pid, processes[4].pid, owners[4].pid]
     assert [row["tasks"] for row in job_metrics(repo)] == [TASKS]
     assert sum(JOB in each.metadata for each in repo.ancestry(branch="main")) == 1
-    assert [info.key for folder in ("staging", "leases") for info in repo.storage.list(folder)] == []
+    assert left(repo) == []
     # A task that is late changes nothing, and says so.
     assert shared(repo, "job").has_result(2)
     with pytest.raises(frazil.SessionStateError, match="was committed as"):

@@ -23,9 +23,9 @@ from tests.jobs import tasks
 import frazil
 import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, TaskFailedError
-from frazil.jobs.task_failures import failure_of, task_error, unsendable
+from frazil.jobs.task_failures import failure_of, sendable, task_error
 from frazil.spark import Engine, Inline, OnSpark, Processes, Threads
-from frazil.spark.runtime.errors import from_spark, marked
+from frazil.spark.runtime.on_spark import from_spark, marked
 
 
 def failed(engine: Engine, how: str, shared: bytes = b"") -> TaskFailedError:
@@ -195,8 +195,7 @@ TEXTS: Final = {
         'because of the data that it read\n  File "job.py", line 7, in broken\n  after 4 attempts',
     ),
     "executor": Text(
-        f"{_LOST}{_BAD_NODE}",
-        "signal SIGKILL. The operating system kills processes that use too much memory",
+        f"{_LOST}{_BAD_NODE}", "signal SIGKILL. The operating system kills processes that use too much memory"
     ),
     "no start": Text(
         f"{_LOST}SparkException: Python worker failed to connect back.\n\tat org.apache",
@@ -316,4 +315,6 @@ def test_the_part_is_named(function: Any, message: str) -> None:
 
 
 def test_a_value_without_parts_is_not_named_twice() -> None:
-    assert "because of" not in unsendable("the item", LOCK, TypeError("no")).message
+    with pytest.raises(InvalidInputError, match=r"^the item cannot be sent") as caught:
+        sendable(LOCK, "the item")
+    assert "because of" not in caught.value.message

@@ -408,7 +408,7 @@ def test_collections_that_end_in_any_order_leave_a_mark(order: tuple[int, ...]) 
     schedule = Schedule(order)
     ends = []
     for actor in (0, 1):
-        record = collection_guard.announce(storage).record
+        record = collection_guard.announce(storage)[0]
         seen = Seen(storage, partial(schedule.request, actor))
         ends.append(partial(record.end, seen, leaves_mark=True))
     assert schedule.run(*ends) == [None, None]

@@ -16,7 +16,6 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.maintenance.collection import DeletionResult, Sweeper
 from frazil.repository.catalog import collection_guard as leases
 from frazil.repository.clock import now_us
-from frazil.repository.session import staged_work
 from frazil.storage.memory import MemoryStorage
 from frazil.survey.columns import ObjectListing
 
@@ -74,12 +73,12 @@ def test_only_leases_are_broken(name: str) -> None:
 def test_a_resumed_job_keeps_the_lease_that_it_has() -> None:
     """The host that resumes it may have another clock."""
     storage = MemoryStorage()
-    place = staged_work.place_of("main", "monday")
-    staged_work.take_lease(storage, place, now_us() - 5 * HOUR, now_us(), "a")
+    place = leases.place_of("main", "monday")
+    leases.take_lease(storage, place, now_us() - 5 * HOUR, now_us(), "a")
     (first,) = leases.leases(storage)
-    staged_work.take_lease(storage, place, now_us() + HOUR, now_us(), "b", resumes=True)
+    leases.take_lease(storage, place, now_us() + HOUR, now_us(), "b", resumes=True)
     assert leases.leases(storage) == [first]
-    staged_work.take_lease(storage, place, now_us(), now_us(), "c")
+    leases.take_lease(storage, place, now_us(), now_us(), "c")
     assert leases.leases(storage) != [first]
 
 
@@ -145,8 +144,8 @@ def test_leases_are_broken_by_name() -> None:
         session = repo.writable_session("main", name=name)
         write(session, 4)
         session.fork()
-    place = staged_work.place_of("main", "monday")
-    staged_work.take_lease(storage, place, now_us(), now_us(), "job `monday`", name="monday")
+    place = leases.place_of("main", "monday")
+    leases.take_lease(storage, place, now_us(), now_us(), "job `monday`", name="monday")
     storage.put(f"staging/{place}/plan", b"{}")
     repo.upkeep.break_lease(name="a")
     assert sorted(lease.name for lease in repo.upkeep.leases()) == ["", "b", "monday"]

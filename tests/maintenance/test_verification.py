@@ -229,7 +229,7 @@ def test_repositories_of_other_writers_are_whole(folder: Path) -> None:
 
 
 def test_other_levels_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="metadata, exists, checksum or decode"):
+    with pytest.raises(InvalidInputError, match="metadata, exists, checksum, decode"):
         small().upkeep.verify("all")  # type: ignore[arg-type]
 
 

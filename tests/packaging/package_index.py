@@ -1,4 +1,4 @@
-"""An index of packages on 127.0.0.1: the metadata of a wheel, and of the packages in constraints.txt."""
+"""An index of packages on 127.0.0.1: the metadata of wheels, and of the packages in constraints.txt."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from tests.support.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp, QuietHandler
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -39,15 +38,17 @@ def _metadata(name: str, version: str) -> bytes:
 
 
 @contextmanager
-def package_index(wheel: Path) -> Iterator[Mapping[str, str]]:
-    """Serve the index, and give the variables that make uv use it alone.
+def package_index(folder: Path) -> Iterator[Mapping[str, str]]:
+    """Serve the index with the wheels in a folder, and give the variables that make uv use only this index.
 
     An installer that only resolves reads the metadata beside a wheel (`data-core-metadata`), not the wheel.
     """
-    name, version = wheel.name.split("-")[:2]
-    with zipfile.ZipFile(wheel) as archive:
-        documents = {(name, version): archive.read(f"{name}-{version}.dist-info/METADATA")}
-    documents |= {pin: _metadata(*pin) for pin in PINS.items()}
+    documents = {pin: _metadata(*pin) for pin in PINS.items()}
+    for wheel in folder.glob("*.whl"):
+        name, version = wheel.name.split("-")[:2]
+        with zipfile.ZipFile(wheel) as archive:
+            document = archive.read(f"{name}-{version}.dist-info/METADATA")
+        documents[name.replace("_", "-"), version] = document
     bodies = {}
     for (name, version), document in documents.items():
         file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
@@ -55,24 +56,17 @@ def package_index(wheel: Path) -> Iterator[Mapping[str, str]]:
         link = f'<!DOCTYPE html><a href="/files/{file}" data-core-metadata="true">{file}</a>'
         bodies[f"/simple/{name}/"] = link.encode()
 
-    class Index(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Index(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802  # the name of http.server
             body = bodies.get(self.path)
-            self.send_response(404 if body is None else 200)
             kind = "text/html" if self.path.endswith("/") else "application/octet-stream"
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body or b"")))
-            self.end_headers()
-            self.wfile.write(body or b"")
-
-        def log_message(self, *arguments: object) -> None:
-            """The requests of uv are no news."""
+            self.reply(404 if body is None else 200, body or b"", [("Content-Type", kind)])
 
     with LoopbackHttp(Index) as server:
-        address = f"http://127.0.0.1:{server.port}/simple"
+        address = f"{server.url}/simple"
         yield {
             "UV_DEFAULT_INDEX": address,
-            "UV_CACHE_DIR": str(wheel.parent / "cache"),
+            "UV_CACHE_DIR": str(folder / "cache"),
             "UV_NO_CONFIG": "1",
             "NO_PROXY": "127.0.0.1",
         }

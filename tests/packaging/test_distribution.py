@@ -20,21 +20,21 @@ pytestmark = [checkout, pytest.mark.xdist_group("distribution")]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, from the script that builds everything twice and compares."""
+    """The wheel of Frazil of this checkout, from the script that builds everything twice and compares."""
     folder = tmp_path_factory.mktemp("dist")
     built = run("scripts/build-distribution", folder)
     assert built.returncode == 0, built.stderr
     sums = {name: digest for digest, name in map(str.split, built.stdout.splitlines())}
-    assert sorted(Path(name).suffix for name in sums) == [".gz", ".whl"]
+    assert sorted(Path(name).suffix for name in sums) == [".gz", ".gz", ".whl", ".whl"]
     for name, digest in sums.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
-    [file] = folder.glob("*.whl")
+    [file] = folder.glob("frazil-*.whl")
     return file
 
 
 @pytest.fixture(scope="module")
 def index(wheel: Path) -> Iterator[Mapping[str, str]]:
-    with package_index(wheel) as variables:
+    with package_index(wheel.parent) as variables:
         yield variables
 
 

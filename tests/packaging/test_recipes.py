@@ -1,8 +1,12 @@
-"""The recipe of conda and the image for Spark agree with the project. `scripts/build` checks their syntax."""
+"""The importer, the recipe of conda and the image for Spark agree with the project.
+
+`scripts/build` checks the syntax of the recipe and the image.
+"""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
@@ -28,6 +32,16 @@ def test_the_recipe_has_the_version_and_the_requirements_of_the_wheel() -> None:
     assert entry == f"frazil = {PROJECT['scripts']['frazil']}"
     lowest = yaml.safe_load(RECIPE.with_name("variants.yaml").read_text())["python_min"]
     assert PROJECT["requires-python"] == f">={lowest[0]}"
+
+
+def test_the_importer_has_the_version_of_frazil_and_requires_it() -> None:
+    project = tomllib.loads((ROOT / "importer" / "pyproject.toml").read_text())["project"]
+    assert project["version"] == frazil.__version__
+    own, *others = project["dependencies"]
+    assert own == f"frazil=={frazil.__version__}"
+    assert set(others) <= set(PROJECT["dependencies"])
+    assert project["requires-python"] == PROJECT["requires-python"]
+    assert (ROOT / "importer" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_the_image_copies_files_that_its_context_has() -> None:

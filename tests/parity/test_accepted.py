@@ -11,16 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import dask.array
 import icechunk
 import numpy as np
 import pytest
-import xarray
 import zarr
 
 import frazil
-import frazil.dask
-import frazil.xarray
 
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
@@ -154,15 +150,6 @@ def no_dask_arrays(package: Any, folder: Path) -> Any:
     with pytest.raises(ValueError, match="sources"):
         store_dask(sources=[1], targets=[array])
     return array[:].tolist()
-
-
-def test_a_store_is_no_session() -> None:
-    store = repository(frazil).writable_session("main").store
-    with pytest.raises(TypeError, match="session must be Session, got IcechunkStore"):
-        frazil.xarray.to_icechunk(xarray.Dataset(), store)
-    target = np.zeros(4)
-    with pytest.raises(frazil.InvalidInputError, match="stores of one session"):
-        frazil.dask.store_dask(sources=[dask.array.zeros(4)], targets=[target])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

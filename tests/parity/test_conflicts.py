@@ -110,7 +110,7 @@ MOVES: dict[str, Edit] = {
 }
 #: Theirs in two commits: no session does both.
 IN_TURN: dict[str, tuple[str, Edit]] = {
-    "delete sub, then move a there": ("delete sub", move("/g/a", "/g/sub")),
+    "delete sub, then move a there": ("delete sub", move("/g/a", "/g/sub"))
 }
 
 
@@ -235,7 +235,7 @@ def children(*paths: str) -> list[Any]:
 #: Why Frazil's detector finds other conflicts: (ours, theirs) -> which.
 DIFFERENT: dict[str, dict[tuple[str, str], list[Any]]] = {
     "a chunk that theirs wrote would be lost in silence: it is outside of our smaller array": {
-        ("shrink", "chunks 0, 3"): LOST,
+        ("shrink", "chunks 0, 3"): LOST
     },
     "theirs put a node where ours did: one would be lost in silence, or both be there": {
         ("replace a", "replace a"): new("/g/a"),
@@ -341,10 +341,7 @@ MOVED: dict[str, dict[str, Any]] = {
     },
     # ours is the move now
     "chunk 0": {"move a": ("g/m/c/0", "g/a/c/0"), "move g": ("moved/a/c/0", "g/zarr.json")},
-    "new array b": {
-        "move g": ("moved/b/c/0", "g/b/zarr.json"),
-        "move h to b": [(MOVE, "/g/b", None)],
-    },
+    "new array b": {"move g": ("moved/b/c/0", "g/b/zarr.json"), "move h to b": [(MOVE, "/g/b", None)]},
     "delete a": {"move a": [(MOVE, "/g/m", None)], "move g": ("moved/sub/zarr.json", "moved/a/zarr.json")},
     "replace a": {"move a": [(MOVE, "/g/m", None)], "move g": ("moved/a/c/2", "moved/a/c/0")},
     "delete sub": {"move a into sub": [(MOVE, "/g/sub", None)]},

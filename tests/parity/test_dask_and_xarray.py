@@ -6,7 +6,6 @@ room's own tests have it: ``store_dask`` for targets of a session that is no for
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +16,8 @@ import pytest
 import xarray as xr
 import zarr
 from numpy.typing import NDArray
-from zarr.core.buffer import default_buffer_prototype
+from tests.interop.both import documents_of
+from zarr.core.sync import sync
 
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
@@ -50,14 +50,7 @@ class Kit:
         session.commit("written")
 
     def documents(self) -> dict[str, bytes]:
-        store = self.repo.readonly_session("main").store
-
-        async def collect() -> dict[str, bytes]:
-            prototype = default_buffer_prototype()
-            keys = [key async for key in store.list() if key.endswith("zarr.json")]
-            return {key: (await store.get(key, prototype)).to_bytes() for key in sorted(keys)}
-
-        return asyncio.run(collect())
+        return sync(documents_of(self.repo.readonly_session("main")))
 
     def read_arrays(self) -> dict[str, NDArray[Any]]:
         root = zarr.open_group(self.repo.readonly_session("main").store, mode="r")

@@ -9,13 +9,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import numpy as np
 import pytest
 import zarr
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.interop.both import Side, check_same, content_of, sides
+from tests.interop.both import check_same, content_of, copies, log_of, sides
 from tests.support.examples import examples
 
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
@@ -50,30 +49,12 @@ def planted() -> Any:
     shutil.rmtree(folder)
 
 
-def copies(planted: Path, folder: Path) -> tuple[Side, Side]:
-    """Two copies of one repository, one for each side."""
-    out = []
-    for side in sides(folder):
-        side.path = folder / side.name
-        shutil.copytree(planted, side.path)
-        out.append(side.open())
-    return out[0], out[1]
-
-
 def attempt(session: Any, source: str, target: str) -> tuple[str, str | None] | None:
     try:
         session.move(source, target)
     except Exception as error:  # it is what is compared
         return type(error).__name__, getattr(error, "kind", None)
     return None
-
-
-def diff_of(side: Side, id_: str) -> Any:
-    """The transaction log, as the reference reads it."""
-    log = icechunk.Repository.open(icechunk.local_filesystem_storage(str(side.path))).inspect_transaction_log(
-        id_
-    )
-    return {name: value for name, value in log.items() if name != "header"}
 
 
 @pytest.mark.deep
@@ -97,7 +78,7 @@ def test_both_move_the_same(planted: Path, moves: list[tuple[str, str]], more: l
             assert repr(sessions[0].status()) == repr(sessions[1].status())
             assert content_of(sessions[0]) == content_of(sessions[1])
             ids = [session.commit("moved", allow_empty=True) for session in sessions]
-            assert diff_of(both[0], ids[0]) == diff_of(both[1], ids[1])
+            assert log_of(both[0], ids[0]) == log_of(both[1], ids[1])
         # Each reads what either has written, and tells the same of both commits together.
         texts = set()
         for side in both:

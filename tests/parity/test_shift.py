@@ -9,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import numpy as np
 import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.interop.both import Side, check_same, sides
+from tests.interop.both import check_same, log_of, sides
 from tests.support.examples import examples
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
@@ -70,12 +69,6 @@ def put(session: Any, at: Coords, block: Any) -> None:
     key = "/".join(["a", "c", *map(str, at)])
     value = default_buffer_prototype().buffer.from_bytes(np.ascontiguousarray(block).tobytes())
     sync(session.store.set(key, value))
-
-
-def diff_of(side: Side, id_: str) -> Any:
-    repo = icechunk.Repository.open(icechunk.local_filesystem_storage(str(side.path)))
-    log = repo.inspect_transaction_log(id_)
-    return [chunks["chunks"] for chunks in log["updated_chunks"]]
 
 
 @settings(max_examples=examples(40))
@@ -139,7 +132,7 @@ def test_logs_of_shifts_are_the_same(tmp_path: Path, offset: Coords) -> None:
         assert session.has_uncommitted_changes
         status = session.status().updated_chunks
         id_ = session.commit("shifted")
-        logs.append((status, diff_of(side, id_)))
+        logs.append((status, [each["chunks"] for each in log_of(side, id_)["updated_chunks"]]))
     assert logs[0] == logs[1]
 
 

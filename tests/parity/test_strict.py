@@ -210,7 +210,7 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_exceptions_are_constructed_printed_and_pickled_alike(name: str) -> None:
-    for arguments in ARGUMENTS.get(name, [("text",), ("text", "io"), ("text", None)]):
+    for arguments in ARGUMENTS.get(name, [("text",), ("text", "io"), ("text", "my-own"), ("text", None)]):
         theirs, ours = getattr(ic, name)(*arguments), getattr(frazil, name)(*arguments)
         names = [key for key in vars(type(theirs)) if not key.startswith("_")]
         names += ["message", "kind"] if "text" in arguments and len(arguments) > 1 and arguments[-1] else []
@@ -228,12 +228,6 @@ def test_exceptions_are_constructed_printed_and_pickled_alike(name: str) -> None
     assert ours.__notes__ == ["and this"]
     with pytest.raises(TypeError):
         getattr(frazil, name)(1, 2, 3, 4, 5)
-
-
-def test_kinds_are_text() -> None:
-    kinds: list[object] = [frazil.ErrorKind.IO, ic.ErrorKind.IO]
-    assert kinds == ["io", "io"]
-    assert repr(frazil.ErrorKind.IO) == repr(ic.ErrorKind.IO)
 
 
 def test_functions_of_configurations() -> None:

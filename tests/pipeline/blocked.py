@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.programs import WARNINGS
+from tests.support.program_runner import WARNINGS
 
 #: Python imports this module when it starts: worker processes do, too.
 _SITE = """\

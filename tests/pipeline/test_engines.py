@@ -113,16 +113,6 @@ def test_the_default_is_spark_if_the_environment_names_it(name: str, monkeypatch
     assert pipeline.default_engine() is engine
 
 
-def test_the_engine_of_spark_needs_pyspark(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    for name in ("default", "on_spark"):  # they are imported anew
-        monkeypatch.delitem(sys.modules, f"frazil.spark.runtime.{name}", raising=False)
-    with pytest.raises(
-        frazil.MissingExtraError, match=r"the engine 'spark' needs pyspark: pip install .*\[spark\]"
-    ):
-        OPERATIONS["mean"](repo, "spark")
-
-
 @pytest.mark.parametrize(
     "call",
     [

@@ -4,68 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from tests.pipeline.operations import CALLS, Call, anomaly, operate
 
 import frazil
-from frazil.pipeline import (
-    Inline,
-    JobResult,
-    Target,
-    anomaly,
-    climatology,
-    coarsen,
-    crop,
-    groupby,
-    map_blocks,
-    mean,
-    pyramid,
-    quantile,
-    rechunk,
-    recompress,
-    reduce,
-    regrid,
-    resample,
-    select,
-    zonal_stats,
-)
-
-type Operation = Callable[..., JobResult]
+import frazil.pipeline as ops
 
 T = "data/t"
-GRID = {"lat": np.arange(-60.0, 61, 30), "lon": np.arange(0.0, 360, 30)}
-OPERATIONS: dict[str, Operation] = {
-    "rechunk": lambda repo, **to: rechunk(repo, [T], {"time": -1, "lat": 4}, **to),
-    "recompress": lambda repo, **to: recompress(repo, [T], [zarr.codecs.ZstdCodec(level=9)], **to),
-    "mean of time": lambda repo, **to: mean(repo, T, "time", **to),
-    "mean of a plane": lambda repo, **to: mean(repo, T, ["lat", "lon"], **to),
-    "several": lambda repo, **to: reduce(repo, T, ["lat"], ["mean", "std"], **to),
-    "climatology": lambda repo, **to: climatology(repo, [T], "month", **to),
-    "anomaly": lambda repo, **to: anomalies(repo, **to),
-    "groupby": lambda repo, **to: groupby(repo, T, "time.dayofyear", **to),
-    **{
-        f"resample {freq}": lambda repo, freq=freq, **to: resample(repo, T, freq, **to)
-        for freq in ("D", "MS", "YS", "W", "3D")
-    },
-    "coarsen": lambda repo, **to: coarsen(repo, [T], {"lat": 2}, **to),
-    "coarsen time": lambda repo, **to: coarsen(repo, [T], {"time": 4}, boundary="trim", **to),
-    "pyramid": lambda repo, **to: pyramid(repo, [T], factors={"lat": 2, "lon": 2}, levels=3, **to),
-    "regrid": lambda repo, **to: regrid(repo, [T], GRID, **to),
-    "map_blocks": lambda repo, **to: map_blocks(np.square, repo, [T], **to),
-    "select": lambda repo, **to: select(repo, [T], isel={"time": slice(-4, None)}, **to),
-    "crop": lambda repo, **to: crop(repo, [T], latitude=(-50, 50), **to),
-    "zonal_stats": lambda repo, **to: zonal_stats(repo, T, [-90, -30, 30, 90], "mean", dims="lon", **to),
-    "quantile": lambda repo, **to: quantile(repo, T, 0.9, "time", **to),
+MORE_CALLS: dict[str, Call] = {
+    **{f"resample {freq}": (ops.resample, [freq], {}) for freq in ("MS", "YS", "W", "3D")},
+    "coarsen time": (ops.coarsen, [{"time": 4}], {"boundary": "trim"}),
+    "pyramid": (ops.pyramid, [], {"factors": {"lat": 2, "lon": 2}, "levels": 3}),
 }
-
-
-def anomalies(repo: frazil.Repository, **to: Any) -> JobResult:
-    climatology(repo, [T], "month", engine=Inline())
-    return anomaly(repo, T, repo, group="/climatology", **to)
+OPERATIONS: dict[str, Callable[..., ops.JobResult]] = {
+    **{name: partial(operate, call) for name, call in (CALLS | MORE_CALLS).items() if name != "materialize"},
+    "anomaly": anomaly,
+}
 
 
 def days(first: int, last: int, has_bounds: bool) -> xr.Dataset:
@@ -137,10 +97,10 @@ def contents(repo: frazil.Repository, group: str) -> dict[str, Any]:
 def test_a_later_day_is_like_a_first_one(repo: frazil.Repository, has_bounds: bool, name: str) -> None:
     """The results of every day go to one group, and are those of a first call into an empty group."""
     run = OPERATIONS[name]
-    run(repo, to=Target(repo, group="same"), engine=Inline())
+    run(repo, [T], to=ops.Target(repo, group="same"), engine=ops.Inline())
     for number, _ in enumerate(later_days(repo, has_bounds)):
-        run(repo, to=Target(repo, group="same"), engine=Inline())
-        run(repo, to=Target(repo, group=f"new{number}"), engine=Inline())
+        run(repo, [T], to=ops.Target(repo, group="same"), engine=ops.Inline())
+        run(repo, [T], to=ops.Target(repo, group=f"new{number}"), engine=ops.Inline())
         same, new = contents(repo, "same"), contents(repo, f"new{number}")
         np.testing.assert_equal(same, new)
 
@@ -149,9 +109,9 @@ def test_a_later_day_is_like_a_first_one(repo: frazil.Repository, has_bounds: bo
 @pytest.mark.parametrize("has_bounds", [True], indirect=True)
 @pytest.mark.parametrize("freq", ["D", "MS", "YS"])
 def test_the_default_target_of_resample_grows(repo: frazil.Repository, freq: str) -> None:
-    resample(repo, T, freq, engine=Inline())
+    ops.resample(repo, T, freq, engine=ops.Inline())
     for _ in later_days(repo, True):
-        resample(repo, T, freq, engine=Inline())
+        ops.resample(repo, T, freq, engine=ops.Inline())
     store = repo.readonly_session("main").store
     output = xr.open_zarr(store, group="resample/data", consolidated=False)
     expected = xr.open_zarr(store, group="data", consolidated=False)["t"].resample(time=freq).mean()
@@ -161,8 +121,8 @@ def test_the_default_target_of_resample_grows(repo: frazil.Repository, freq: str
 
 def test_bounds_go_with_their_coordinate(repo: frazil.Repository) -> None:
     """Weeks are labelled with their last day, and have no bounds: those of the days describe nothing."""
-    resample(repo, T, "D", engine=Inline())
-    resample(repo, T, "W", engine=Inline())
+    ops.resample(repo, T, "D", engine=ops.Inline())
+    ops.resample(repo, T, "W", engine=ops.Inline())
     assert contents(repo, "resample/data").keys() == {"t", "time", "lat", "lon"} | (
         {"lat_bnds"} if "lat_bnds" in contents(repo, "data") else set()
     )
@@ -175,7 +135,7 @@ MORE_READ = {"anomaly": 512, "pyramid": 1536, "select": 32 - 6144, "crop": 4656 
 @pytest.mark.parametrize("has_bounds", [False], indirect=True)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_metrics_count_what_is_read_and_written(repo: frazil.Repository, name: str) -> None:
-    metrics = OPERATIONS[name](repo, to=Target(repo, group="results"), engine=Inline()).metrics
+    metrics = OPERATIONS[name](repo, [T], to=ops.Target(repo, group="results"), engine=ops.Inline()).metrics
     assert metrics is not None
     store = repo.readonly_session("main").store
     assert metrics.bytes_read == zarr.open_array(store, path=T, mode="r").nbytes + MORE_READ.get(name, 0)
@@ -196,7 +156,7 @@ class Slots:
 
     slots: int
     resumable = False
-    run = Inline.run
+    run = ops.Inline.run
 
 
 #: Operations whose tasks are not divided by the bytes of their arrays.
@@ -218,8 +178,8 @@ def test_tasks_fill_the_engine(name: str) -> None:
         dataset.to_zarr(store, group="data", consolidated=False, zarr_format=3, encoding=encoding)
     results, tasks = {}, []
     for slots in (1, 2, 64):
-        to = Target(repo, group=f"for{slots}")
-        metrics = OPERATIONS[name](repo, to=to, engine=Slots(slots)).metrics
+        to = ops.Target(repo, group=f"for{slots}")
+        metrics = OPERATIONS[name](repo, [T], to=to, engine=Slots(slots)).metrics
         assert metrics is not None
         tasks.append(metrics.tasks)
         results[slots] = contents(repo, to.group)

@@ -26,6 +26,7 @@ DISTRIBUTIONS = {
 } | {
     "opentelemetry": "opentelemetry-sdk",
     "xarray_regrid": "xarray-regrid",
+    "frazil_import": "frazil-import",
 }
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
@@ -100,7 +101,13 @@ def test_an_extra_comes_from_where_frazil_came_from(
         url = json.dumps(source).replace("FOLDER", folder.as_posix().replace(" ", "%20"))
         (record / "direct_url.json").write_text(url)
     monkeypatch.syspath_prepend(tmp_path)
-    assert install_command("pipeline") == command.replace("FOLDER", folder.as_posix())
+    expected = command.replace("FOLDER", folder.as_posix())
+    assert install_command("pipeline") == expected
+    # A distribution of its own is in a folder of the checkout.
+    own = expected.replace("[pipeline]", "/importer" if str(folder) in expected else "[import]")
+    if "1f" in own:
+        own = 'pip install "frazil-import @ git+https://a.org/b@1f#subdirectory=importer"'
+    assert install_command("import") == own
 
 
 # ---- programs ---------------------------------------------------------------------------------------
@@ -121,8 +128,15 @@ IMPORTS = [
     ("pyspark", "from frazil.spark import get_spark", "frazil.spark.get_spark", "spark"),
     ("pyspark", "import frazil.spark as spark; spark.OnSpark", "frazil.spark.OnSpark", "spark"),
     ("pyspark", "from frazil.spark import *", "frazil.spark.OnSpark", "spark"),
+    (
+        "pyspark",
+        "import frazil.pipeline as p; p.inspect_files('a', engine='spark')",
+        "the engine 'spark'",
+        "spark",
+    ),
     ("rasterio", "import frazil.pipeline.reductions.zones", "rasterized", "geotiff"),
     ("anywidget", "from frazil.ui import Explorer", "frazil.ui.Explorer", "widget"),
+    ("frazil_import", "from frazil import upgrade", "frazil.upgrade", "import"),
     (
         "xarray_regrid",
         "from frazil.pipeline.transform.regridding import _regridder as r; r()",
@@ -198,7 +212,8 @@ def test_a_reader_without_its_library_is_no_problem_of_the_file(tmp_path: Path) 
 @pytest.mark.deep
 def test_other_commands_need_no_extra(tmp_path: Path) -> None:
     every = sorted({each for each in EXTRA_OF if not each.startswith("google")})
-    program = "from frazil.cli import main; main(['import', 'none', 'new']); main(['ingest', 'grib', 'ice'])"
+    program = "from frazil import *; from frazil.cli import main; main(['log', 'none'])"
+    program += "; main(['ingest', 'grib', 'ice'])"
     done = run(program, every, tmp_path)
     other, ingest = done.stderr.splitlines()
     assert "[repository-not-found]" in other

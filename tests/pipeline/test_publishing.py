@@ -11,31 +11,12 @@ import xarray as xr
 import zarr
 
 import frazil
-from frazil.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    InvalidInputError,
-    RebaseFailedError,
-    SnapshotNotFoundError,
-    ValidationFailedError,
-)
-from frazil.pipeline import (
-    Exists,
-    Inline,
-    Range,
-    Target,
-    lineage,
-    lineage_graph,
-    mean,
-    publish,
-    rollback_to,
-    write_audit_publish,
-)
+import frazil.pipeline as ops
 from frazil.pipeline.publishing import operation as module
 from frazil.repository.catalog import history_records as job_records
 from frazil.repository.catalog.history_records import JOBS
 
-RULES = (Exists("/mean/t"), Range("/mean/t", 0, 100))
+RULES = (ops.Exists("/mean/t"), ops.Range("/mean/t", 0, 100))
 
 
 @pytest.fixture
@@ -59,13 +40,15 @@ class Pipeline:
     def __init__(self, repo: frazil.Repository) -> None:
         self.repo, self.runs = repo, 0
 
-    def __call__(self, target: Target) -> Any:
-        result = mean(self.repo, "t", "time", to=Target(self.repo, target.branch, "mean"), engine=Inline())
+    def __call__(self, target: ops.Target) -> Any:
+        result = ops.mean(
+            self.repo, "t", "time", to=ops.Target(self.repo, target.branch, "mean"), engine=ops.Inline()
+        )
         self.runs += not result.done_before
         return result
 
     def run(self, **more: Any) -> module.PublishSummary:
-        return write_audit_publish(self.repo, self, RULES, engine=Inline(), **more)
+        return ops.write_audit_publish(self.repo, self, RULES, engine=ops.Inline(), **more)
 
 
 def value(repo: frazil.Repository, branch: str = "main") -> float:
@@ -92,7 +75,7 @@ def test_what_is_checked_is_published_once(repo: frazil.Repository) -> None:
     assert not pipeline.run().done_before
     assert (value(repo), pipeline.runs) == (30, 2)
     observe(repo, 40)
-    with pytest.raises(AlreadyExistsError):
+    with pytest.raises(frazil.AlreadyExistsError):
         pipeline.run(tag="v1")
 
 
@@ -100,13 +83,13 @@ def test_failed_work_stays_on_its_branch_and_starts_again(repo: frazil.Repositor
     pipeline = Pipeline(repo)
     tip = observe(repo, 200)
     with pytest.raises(
-        ValidationFailedError, match=r"Range /mean/t: expected 0 to 100, found 3 outside"
+        frazil.ValidationFailedError, match=r"Range /mean/t: expected 0 to 100, found 3 outside"
     ) as raised:
         pipeline.run()
     assert not raised.value.report.ok
     assert repo.lookup_branch("main") == tip
     assert value(repo, "audit/main") == 200
-    audit: Any = lineage(repo, repo.lookup_branch("audit/main")).audit
+    audit: Any = ops.lineage(repo, repo.lookup_branch("audit/main")).audit
     assert audit["ok"] is False
     observe(repo, 50)
     assert pipeline.run().report is not None
@@ -149,27 +132,29 @@ def test_a_crash_anywhere_is_finished_by_the_next_run(
 def test_what_others_committed_meanwhile_is_checked_too(repo: frazil.Repository) -> None:
     seen: list[bool] = []
 
-    def work(target: Target) -> None:
+    def work(target: ops.Target) -> None:
         if not seen:
             observe(repo, 1, "other")
         seen.append(True)
         observe(repo, 20, "new", target.branch)
 
-    published = write_audit_publish(repo, work, [Exists("/other"), Exists("/new")], engine=Inline())
+    published = ops.write_audit_publish(
+        repo, work, [ops.Exists("/other"), ops.Exists("/new")], engine=ops.Inline()
+    )
     assert published.report is not None
     assert published.report.ok
     arrays = dict(zarr.open_group(repo.readonly_session("main").store, mode="r").arrays())
     assert {"t", "new", "other"} <= arrays.keys()
 
-    def clash(target: Target) -> None:
+    def clash(target: ops.Target) -> None:
         observe(repo, 2, "other")
         observe(repo, 3, "other", target.branch)
 
     tip = repo.lookup_branch("main")
-    with pytest.raises(RebaseFailedError):
-        write_audit_publish(repo, clash, [], engine=Inline())
+    with pytest.raises(frazil.RebaseFailedError):
+        ops.write_audit_publish(repo, clash, [], engine=ops.Inline())
     assert [info.id for info in repo.ancestry(branch="main")][1] == tip
-    assert lineage(repo, repo.lookup_branch("audit/main")).message == "other = 3"
+    assert ops.lineage(repo, repo.lookup_branch("audit/main")).message == "other = 3"
 
 
 def test_work_without_jobs_starts_again_or_is_done_once(
@@ -177,15 +162,15 @@ def test_work_without_jobs_starts_again_or_is_done_once(
 ) -> None:
     runs: list[str] = []
 
-    def work(target: Target) -> None:
+    def work(target: ops.Target) -> None:
         runs.append(observe(repo, 20, "new", target.branch))
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "commit_audit", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
+            ops.write_audit_publish(repo, work, [], engine=ops.Inline(), job_id="monday")
     for done_before in (False, True):
-        outcome = write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
+        outcome = ops.write_audit_publish(repo, work, [], engine=ops.Inline(), job_id="monday")
         assert outcome.done_before == done_before
     assert len(runs) == 2
     messages = [info.message for info in repo.ancestry(branch="main")]
@@ -195,13 +180,13 @@ def test_work_without_jobs_starts_again_or_is_done_once(
 def test_publish_alone(repo: frazil.Repository) -> None:
     repo.create_branch("dev", repo.lookup_branch("main"))
     snapshot = observe(repo, 1, "a", "dev")
-    assert publish(repo, "dev", tag="a") == snapshot == repo.lookup_branch("main") == repo.lookup_tag("a")
-    assert publish(repo, "dev") == snapshot
+    assert ops.publish(repo, "dev", tag="a") == snapshot == repo.lookup_branch("main") == repo.lookup_tag("a")
+    assert ops.publish(repo, "dev") == snapshot
     later = observe(repo, 2, "b")
-    assert publish(repo, "dev") == later  # there is nothing new
+    assert ops.publish(repo, "dev") == later  # there is nothing new
     observe(repo, 3, "c", "dev")
-    with pytest.raises(ConflictError, match=r"got commits on `main`"):
-        publish(repo, "dev")
+    with pytest.raises(frazil.ConflictError, match=r"got commits on `main`"):
+        ops.publish(repo, "dev")
     assert repo.lookup_branch("main") == later
 
 
@@ -211,32 +196,32 @@ def test_rollback_goes_into_the_own_past_only(repo: frazil.Repository) -> None:
     second = observe(repo, 30)
     repo.create_branch("dev", second)
     elsewhere = observe(repo, 40, branch="dev")
-    with pytest.raises(InvalidInputError, match="in the history of `main`"):
-        rollback_to(repo, "main", elsewhere)
+    with pytest.raises(frazil.InvalidInputError, match="in the history of `main`"):
+        ops.rollback_to(repo, "main", elsewhere)
     repo.create_tag("good", first)
-    assert rollback_to(repo, "main", "good") == first == repo.lookup_branch("main")
+    assert ops.rollback_to(repo, "main", "good") == first == repo.lookup_branch("main")
     repo.reset_branch("main", second)
-    assert rollback_to(repo, "main", at) == first
-    assert rollback_to(repo, "main", first) == first
-    with pytest.raises(SnapshotNotFoundError):
-        rollback_to(repo, "main", datetime(1999, 1, 1, tzinfo=UTC))
-    with pytest.raises(InvalidInputError, match="time zone"):
-        rollback_to(repo, "main", datetime(1999, 1, 1))
+    assert ops.rollback_to(repo, "main", at) == first
+    assert ops.rollback_to(repo, "main", first) == first
+    with pytest.raises(frazil.SnapshotNotFoundError):
+        ops.rollback_to(repo, "main", datetime(1999, 1, 1, tzinfo=UTC))
+    with pytest.raises(frazil.InvalidInputError, match="time zone"):
+        ops.rollback_to(repo, "main", datetime(1999, 1, 1))
 
 
 def test_lineage_says_what_was_read(repo: frazil.Repository) -> None:
     read = repo.lookup_branch("main")
     Pipeline(repo).run()
-    result = mean(repo, "mean/t", "x", to=Target(repo, group="twice"), engine=Inline())
-    step = lineage(repo)
+    result = ops.mean(repo, "mean/t", "x", to=ops.Target(repo, group="twice"), engine=ops.Inline())
+    step = ops.lineage(repo)
     assert (step.job, step.job_id, step.outputs) == ("mean", result.id, ("/twice/mean/t",))
     assert "read     /mean/t" in str(step)
-    graph = lineage_graph(repo)
+    graph = ops.lineage_graph(repo)
     assert [step.job for step in graph.steps] == ["mean", "mean"]
     assert graph.rows[1][1:] == ("mean", "/mean/t", "/t", read)
     assert graph.inputs_of("/twice/mean/t") == {"/mean/t", "/t"}
     assert str(graph).splitlines()[0].split() == ["snapshot", "job", "wrote", "read", "of", "snapshot"]
-    assert len(lineage_graph(repo, jobs_only=False).steps) == 5
+    assert len(ops.lineage_graph(repo, jobs_only=False).steps) == 5
 
 
 def test_a_tag_that_cannot_be_is_refused_before_anything_is_published(repo: frazil.Repository) -> None:
@@ -244,11 +229,11 @@ def test_a_tag_that_cannot_be_is_refused_before_anything_is_published(repo: fraz
     repo.create_tag("gone", repo.lookup_branch("main"))
     repo.delete_tag("gone")
     tip = repo.lookup_branch("main")
-    with pytest.raises(AlreadyExistsError, match="was deleted"):
+    with pytest.raises(frazil.AlreadyExistsError, match="was deleted"):
         pipeline.run(tag="gone")
     assert repo.lookup_branch("main") == tip
-    with pytest.raises(AlreadyExistsError, match="was deleted"):
-        publish(repo, "audit/main", tag="gone")
+    with pytest.raises(frazil.AlreadyExistsError, match="was deleted"):
+        ops.publish(repo, "audit/main", tag="gone")
     assert repo.lookup_branch("main") == tip
     assert pipeline.run(tag="v1").snapshot_id == repo.lookup_tag("v1")
 
@@ -268,7 +253,7 @@ def publish_once(
 ) -> tuple[module.PublishSummary, list[str]]:
     """Publish, and return the snapshots that the work committed."""
     runs: list[str] = []
-    published = write_audit_publish(
+    published = ops.write_audit_publish(
         repo,
         lambda target: runs.append(observe(repo, 20, "new", target.branch)),
         [],

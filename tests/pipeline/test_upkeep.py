@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import zarr
 from tests.maintenance.compaction.test_operation import CONFIG, LIMITS, read, small_files
+from tests.support.virtual_chunks import allow_folder
 
 import frazil
-from frazil.credentials import LocalFileSystemAccess
 from frazil.format.ids import id_to_text
 from frazil.maintenance.verification.findings import VerifyLevel
 from frazil.pipeline import Inline, Progress, Threads
@@ -59,12 +59,8 @@ def create(store: Any, name: str, values: Any) -> None:
 
 def open_(place: Path, *, create: bool = False) -> frazil.Repository:
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=24)
-    prefix = f"file://{place}/foreign/"
-    container = frazil.VirtualChunkContainer(prefix, frazil.local_filesystem_store(str(place / "foreign")))
-    config.set_virtual_chunk_container(container)
-    storage = frazil.local_filesystem_storage(str(place / "repo"))
     make = frazil.Repository.create if create else frazil.Repository.open
-    return make(storage, config, authorize_virtual_chunk_access={prefix: LocalFileSystemAccess})
+    return make(place / "repo", **allow_folder(place / "foreign", config))
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.readers.comparing import (
-    same_regions,
-)
+from tests.readers.comparing import same_regions
 from tests.readers.gribs import LAMBERT, cubes, dataset, eccodes, field, has, message
 
 from frazil.errors import FormatError, InvalidInputError
@@ -38,10 +36,7 @@ def cube(edition: int) -> bytes:
 
 #: Files of several hypercubes: messages, and variables with their dimensions that are not of the grid.
 SEVERAL: dict[str, tuple[tuple[bytes, ...], dict[str, tuple[str, ...]]]] = {
-    "two heights": (
-        (field("2t", 2), field("10u", 10), field("10v", 10)),
-        {"t2m": (), "u10": (), "v10": ()},
-    ),
+    "two heights": ((field("2t", 2), field("10u", 10), field("10v", 10)), {"t2m": (), "u10": (), "v10": ()}),
     "levels, surface and sea": (
         (cube(2), field("sp", None), field("prmsl", 0, kind="meanSea"), field("2t", 2), field("10u", 10)),
         {"t": ("time", "step", "isobaricInhPa"), "sp": (), "prmsl": (), "t2m": (), "u10": ()},
@@ -59,20 +54,14 @@ SEVERAL: dict[str, tuple[tuple[bytes, ...], dict[str, tuple[str, ...]]]] = {
         ),
         {"t": ("isobaricInhPa",), "t_surface": (), "t_heightAboveGround": ()},
     ),
-    "two grids": (
-        (field("2t", 2), field("2t", 2, ni=12, nj=7)),
-        {"t2m": (), "t2m_4x6": ()},
-    ),
+    "two grids": ((field("2t", 2), field("2t", 2, ni=12, nj=7)), {"t2m": (), "t2m_4x6": ()}),
     "other steps": (
         tuple(field("2t", 2, step=step) for step in (0, 6, 12))
         + tuple(field("tp", None, stepType="accum", stepRange=f"0-{step}") for step in (6, 12)),
         {"t2m": ("step",), "tp": ("step_accum",)},
     ),
     "instant and mean": (
-        (
-            field("sp", None, edition=1, step=6),
-            field("sp", None, edition=1, stepType="avg", stepRange="0-6"),
-        ),
+        (field("sp", None, edition=1, step=6), field("sp", None, edition=1, stepType="avg", stepRange="0-6")),
         {"sp": (), "sp_avg": ()},
     ),
     "edition 1": (
@@ -135,11 +124,7 @@ def test_grids_of_one_size_stay_apart(tmp_path: Path) -> None:
     assert ends == [0, 10]
 
 
-GRIDS: dict[str, dict[str, Any]] = {
-    "regular": {},
-    "rotated": {"gridType": "rotated_ll"},
-    "lambert": LAMBERT,
-}
+GRIDS: dict[str, dict[str, Any]] = {"regular": {}, "rotated": {"gridType": "rotated_ll"}, "lambert": LAMBERT}
 
 
 @pytest.mark.sample(12)

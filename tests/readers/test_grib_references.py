@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.ingest.netcdf_files import ingest, stored_dataset
+from tests.pipeline.ingest.test_references import Pair
 from tests.readers.comparing import read_all, same, same_by_references, sample_files, why_not
 from tests.readers.gribs import LAMBERT, field, message
 
-import frazil
 from frazil.errors import MissingExtraError
 from frazil.readers.base_reader import ChunkReferences
 from frazil.readers.registry import open_source
@@ -124,35 +123,20 @@ def test_without_gribberish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.deep
 def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
-    paths = []
-    for day in (1, 2, 3):
-        path = tmp_path / f"{day}.grib2"
+    paths = [tmp_path / f"{day}.grib2" for day in (1, 2, 3)]
+    for day, path in enumerate(paths, 1):
         keys: dict[str, Any] = {"dataDate": 20200100 + day}
-        path.write_bytes(
-            b"".join(
-                [
-                    *(
-                        message(2, shortName="t", level=level, values=VALUES + day + level, **keys)
-                        for level in (1000, 500)
-                    ),
-                    field("2t", 2, **keys),
-                    field("10u", 10, values=VALUES, **keys),
-                ]
-            )
-        )
-        paths.append(str(path))
-    container = frazil.VirtualChunkContainer(
-        f"file://{tmp_path}/", frazil.local_filesystem_store(str(tmp_path))
-    )
-    repos = [frazil.Repository.create(frazil.in_memory_storage()) for _ in range(3)]
-    virtual = ingest(paths, repos[0], virtual=True, containers=[container])
-    copy = ingest(paths, repos[1])
-    for file in paths:
-        daily = ingest(file, repos[2], virtual=True, containers=[container], mode="append")
-    for each in (virtual, copy, daily):
-        assert each.version is not None
-        assert stored_dataset(each.version).identical(stored_dataset(copy.version))
-        assert stored_dataset(each.version).t.dims == ("time", "isobaricInhPa", "latitude", "longitude")
-    locations = virtual.version.session().all_virtual_chunk_locations()
-    assert set(locations) == {Path(path).as_uri() for path in paths}
-    same(stored_dataset(virtual.version).t2m.values[0].squeeze(), np.arange(24, dtype="f4").reshape(4, 6))
+        fields = [field("2t", 2, **keys), field("10u", 10, values=VALUES, **keys)]
+        fields += [
+            message(2, shortName="t", level=level, values=VALUES + day + level, **keys)
+            for level in (1000, 500)
+        ]
+        path.write_bytes(b"".join(fields))
+    whole, daily = (Pair(tmp_path / name) for name in ("whole", "daily"))
+    dataset = whole.ingest(paths)
+    for path in paths:
+        grown = daily.ingest(path, mode="append")
+    assert grown.identical(dataset)
+    assert dataset.t.dims == ("time", "isobaricInhPa", "latitude", "longitude")
+    assert set(whole.session.all_virtual_chunk_locations()) == {path.as_uri() for path in paths}
+    same(dataset.t2m.values[0].squeeze(), np.arange(24, dtype="f4").reshape(4, 6))

@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.readers.comparing import (
-    read_all,
-    references_of,
-    same,
-    same_as_xarray,
-    same_by_references,
-    same_regions,
-    why_not,
-)
+from tests.readers import comparing
 
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.readers.hdf5 import PLUGIN_PACKAGES, add_plugins
@@ -157,12 +149,12 @@ def test_features(feature: Callable[..., Any], tmp_path: Path) -> None:
         xr.open_dataset(path, decode_cf=False, engine="netcdf4") as original,
         open_source(str(path)) as reader,
     ):
-        same_as_xarray(reader, original, added=added)
+        comparing.same_as_xarray(reader, original, added=added)
         assert {key for each in reader.schema().variables.values() for key in each.attrs} >= {*added}
         for name, variable in reader.schema().variables.items():
-            same_regions(reader, name)
+            comparing.same_regions(reader, name)
             if variable.dtype.kind != "T":
-                same_by_references(reader, name)
+                comparing.same_by_references(reader, name)
 
 
 def test_groups(tmp_path: Path) -> None:
@@ -179,7 +171,7 @@ def test_groups(tmp_path: Path) -> None:
             xr.open_dataset(path, decode_cf=False, engine="netcdf4", group=group) as original,
             open_source(str(path), group=group) as reader,
         ):
-            same_as_xarray(reader, original)
+            comparing.same_as_xarray(reader, original)
     with open_source(str(path)) as reader:
         assert reader.schema().groups == ("/one", "/one/two")
     with pytest.raises(FormatError, match=r"no group /three: the file has the groups \['/one', '/one/two'\]"):
@@ -234,15 +226,15 @@ def test_plain_hdf5(make: Callable[..., Any], tmp_path: Path) -> None:
             assert len({*dims["square"]}) == 2
         for name in file:
             expected = file[name][()]
-            same(
-                read_all(reader, name),
+            comparing.same(
+                comparing.read_all(reader, name),
                 np.strings.decode(expected) if expected.dtype.kind == "S" else expected,
             )
-            same_regions(reader, name)
+            comparing.same_regions(reader, name)
             if expected.dtype.kind == "S":
-                assert "only the library knows" in why_not(reader, name)
+                assert "only the library knows" in comparing.why_not(reader, name)
             else:
-                same_by_references(reader, name)
+                comparing.same_by_references(reader, name)
 
 
 def test_more_than_four_gigabytes(tmp_path: Path) -> None:
@@ -260,10 +252,10 @@ def test_more_than_four_gigabytes(tmp_path: Path) -> None:
         file["small"] = [1, 2, 3]
     assert path.stat().st_size > 1 << 32
     with open_source(str(path)) as reader:
-        same(reader.read("large", (slice(1_199_999_997, None),)), np.array([1, 2, 3], "f4"))
-        same(read_all(reader, "small"), [1, 2, 3])
-        assert references_of(reader, "small").offset[0] > 1 << 32
-        assert references_of(reader, "large").length[0] == 4_800_000_000
+        comparing.same(reader.read("large", (slice(1_199_999_997, None),)), np.array([1, 2, 3], "f4"))
+        comparing.same(comparing.read_all(reader, "small"), [1, 2, 3])
+        assert comparing.references_of(reader, "small").offset[0] > 1 << 32
+        assert comparing.references_of(reader, "large").length[0] == 4_800_000_000
     path.unlink()
 
 
@@ -300,13 +292,13 @@ def test_filters_without_a_codec(tmp_path: Path) -> None:
         odd.set_precision(20)
         h5py.h5d.create(file.id, b"odd", odd, h5py.h5s.create_simple((3,)))
     with open_source(str(path)) as reader:
-        assert why_not(reader, "lzf") == "lzf: no codec in Zarr"
-        assert "no codec" in why_not(reader, "scaled")
-        assert "different filters" in why_not(reader, "mixed")
-        assert "another format" in why_not(reader, "odd")
-        assert same_by_references(reader, "left_out").codecs[1:] == []
+        assert comparing.why_not(reader, "lzf") == "lzf: no codec in Zarr"
+        assert "no codec" in comparing.why_not(reader, "scaled")
+        assert "different filters" in comparing.why_not(reader, "mixed")
+        assert "another format" in comparing.why_not(reader, "odd")
+        assert comparing.same_by_references(reader, "left_out").codecs[1:] == []
         for name in ("lzf", "scaled"):
-            same(read_all(reader, name), VALUES)
+            comparing.same(comparing.read_all(reader, name), VALUES)
 
 
 def test_links_and_data_in_other_files_are_refused(tmp_path: Path) -> None:
@@ -345,11 +337,11 @@ def test_damaged_files(tmp_path: Path) -> None:
     # a byte in a chunk with a sum
     broken = bytearray(whole)
     with open_source(str(path)) as reader:
-        references = references_of(reader, "sums")
+        references = comparing.references_of(reader, "sums")
         broken[int(references.offset[0]) + 5] ^= 1
     path.write_bytes(broken)
     with open_source(str(path)) as reader, pytest.raises(FormatError, match="values of 'sums'"):
-        read_all(reader, "sums")
+        comparing.read_all(reader, "sums")
 
 
 @pytest.mark.parametrize("maximum", [None, (None, None)], ids=["fixed", "unlimited"])
@@ -375,10 +367,10 @@ def test_regions_of_sparse_data(dtype: object, maximum: object, tmp_path: Path) 
                 (slice(5, 5), slice(0, 30)),
             ]:
                 actual = reader.read(name, (rows, columns))
-                same(actual, expected[rows, columns])
+                comparing.same(actual, expected[rows, columns])
                 constant = reader.constant(name, (rows, columns))
                 if constant is not None:
-                    same(actual, np.full(actual.shape, constant))
+                    comparing.same(actual, np.full(actual.shape, constant))
         assert reader.constant("data", (slice(0, 8), slice(0, 30))) is not None
         assert reader.constant("data", (slice(0, 9), slice(0, 30))) is None
         assert reader.constant("never", (slice(0, 40), slice(0, 30))) is not None
@@ -394,9 +386,9 @@ def test_texts_that_are_not_utf8_are_latin1(encoding: str, length: int | None, t
         file.create_dataset("names", data=stored.astype(dtype), dtype=dtype)
         file.create_dataset("name", data=stored[0], dtype=dtype).attrs.create("title", stored[0], dtype=dtype)
     with open_source(str(tmp_path / "a.h5")) as reader:
-        assert read_all(reader, "names").tolist() == texts
+        assert comparing.read_all(reader, "names").tolist() == texts
         assert reader.read("names", (slice(1, 3),)).tolist() == texts[1:]
-        assert read_all(reader, "name").tolist() == texts[0]
+        assert comparing.read_all(reader, "name").tolist() == texts[0]
         assert reader.schema().variables["name"].attrs == {"title": texts[0]}
 
 
@@ -405,7 +397,7 @@ def test_texts_that_h5py_does_not_convert() -> None:
     if not path.exists():
         pytest.skip("h5py is without its tests")
     with open_source(str(path)) as reader, h5py.File(path) as file:
-        assert read_all(reader, "ds1").tolist() == [each.decode() for each in file["ds1"]]
+        assert comparing.read_all(reader, "ds1").tolist() == [each.decode() for each in file["ds1"]]
 
 
 @pytest.mark.parametrize("name", PLUGIN_PACKAGES)

@@ -10,14 +10,7 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.readers.comparing import (
-    read_all,
-    references_of,
-    same,
-    same_as_xarray,
-    same_by_references,
-    same_regions,
-)
+from tests.readers import comparing
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
@@ -74,10 +67,10 @@ def test_features(format: str, records: int, alone: bool, tmp_path: Path) -> Non
     with opened(path) as original, open_source(str(path)) as reader:
         assert reader.schema().format == "netcdf3"
         assert reader.schema().unlimited == {"time"}
-        same_as_xarray(reader, original)
+        comparing.same_as_xarray(reader, original)
         for name in reader.schema().variables:
-            same_regions(reader, name)
-            same_by_references(reader, name)
+            comparing.same_regions(reader, name)
+            comparing.same_by_references(reader, name)
 
 
 @settings(max_examples=examples(20))
@@ -105,14 +98,14 @@ def test_any_layout(
             values = (np.arange(np.prod(shape, dtype=int)) % 100 + at).reshape(shape)
             file[f"v{at}"][(slice(0, records),) if is_record else ...] = values
     with opened(path) as original, open_source(str(path)) as reader:
-        same_as_xarray(reader, original)
+        comparing.same_as_xarray(reader, original)
         for name, variable in reader.schema().variables.items():
-            same_by_references(reader, name)
+            comparing.same_by_references(reader, name)
             region = tuple(
                 slice(*sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size)))))
                 for size in variable.shape
             )
-            same(reader.read(name, region), original[name].values[region])
+            comparing.same(reader.read(name, region), original[name].values[region])
 
 
 def test_records_far_from_each_other_are_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +126,7 @@ def test_records_far_from_each_other_are_read_alone(tmp_path: Path, monkeypatch:
             return read(file, start, stop)
 
         monkeypatch.setattr(SourceFile, "read", recorded)
-        same(reader.read("t", (slice(1, 4),)), np.array([2, 3, 4], ">f8"))
+        comparing.same(reader.read("t", (slice(1, 4),)), np.array([2, 3, 4], ">f8"))
     assert sum(stop - start for start, stop in ranges) == 24
 
 
@@ -165,7 +158,7 @@ def test_a_header_larger_than_the_first_read(tmp_path: Path) -> None:
         file.createVariable("v", "f8", ())[...] = 3
     with open_source(str(path)) as reader:
         assert reader.schema().attrs == {"history": "x" * 300_000}
-        assert read_all(reader, "v") == 3
+        assert comparing.read_all(reader, "v") == 3
     path.write_bytes(path.read_bytes()[:200_000])
     with pytest.raises(FormatError, match="that fit in 200000 bytes"):
         open_source(str(path))
@@ -181,13 +174,13 @@ def test_more_than_four_gigabytes(tmp_path: Path) -> None:
         file.createVariable("far", "i4", ("y",))[...] = [1, 2, 3, 4, 5]
     data = path.read_bytes()
     with open_source(str(path)) as reader:
-        begin = int(references_of(reader, "far").offset[0])
+        begin = int(comparing.references_of(reader, "far").offset[0])
     with path.open("r+b") as changed:
         changed.write(data.replace(begin.to_bytes(8, "big"), (5_000_000_000).to_bytes(8, "big")))
         changed.seek(5_000_000_000)
         changed.write(data[begin:])
     with open_source(str(path)) as reader, opened(path) as original:
-        assert references_of(reader, "far").offset.tolist() == [5_000_000_000]
-        same(read_all(reader, "far"), original["far"].values)
-        same(reader.read("far", (slice(1, 3),)), np.array([2, 3], ">i4"))
+        assert comparing.references_of(reader, "far").offset.tolist() == [5_000_000_000]
+        comparing.same(comparing.read_all(reader, "far"), original["far"].values)
+        comparing.same(reader.read("far", (slice(1, 3),)), np.array([2, 3], ">i4"))
     path.unlink()

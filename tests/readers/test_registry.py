@@ -5,14 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.errors import ErrorKind, FormatError, InvalidInputError, MissingExtraError
+from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.pipeline import inspect_files
 from frazil.readers import files
 from frazil.readers.files import BlockStream, SourceFile, find_file
@@ -58,20 +57,6 @@ def test_files_that_are_not_damaged(data: bytes, text: str, tmp_path: Path) -> N
         open_source(str(path))
     (problem,) = inspect_files(str(path), engine="inline").problems
     assert problem.kind == "format"
-
-
-@pytest.mark.parametrize(("name", "library"), [("grib", "cfgrib"), ("hdf5", "h5py"), ("geotiff", "rasterio")])
-def test_a_missing_library_names_its_extra(
-    name: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(FORMATS[name].magic[0] + bytes(100))
-    for module in [each for each in sys.modules if each.startswith("frazil.readers.")]:
-        monkeypatch.delitem(sys.modules, module)  # one of them may have imported the library
-    monkeypatch.setitem(sys.modules, library, None)
-    extra = {"h5py": "pipeline", "cfgrib": "grib", "rasterio": "geotiff"}[library]
-    with pytest.raises(MissingExtraError, match=rf"needs {library}: pip install .*\[{extra}\]"):
-        open_source(str(path))
 
 
 @given(ahead=RANGES, ranges=RANGES)

@@ -85,12 +85,7 @@ def sent(server: ObjectServer) -> list[int]:
 @pytest.mark.parametrize("scheme", ["s3", "http"])
 @pytest.mark.parametrize("name", ["big.h5", "a.nc", "a.tif", "a.grib", "2.zarr", "3.zarr"])
 def test_every_format(
-    name: str,
-    scheme: str,
-    places: Places,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    name: str, scheme: str, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     url, options = places[scheme]

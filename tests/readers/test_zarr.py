@@ -11,20 +11,11 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from tests.readers.comparing import (
-    read_all,
-    same,
-    same_as_xarray,
-    same_by_references,
-    same_regions,
-    why_not,
-)
+from tests.readers import comparing
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from frazil.errors import FormatError, StorageError
 from frazil.readers.registry import open_source
-from frazil.readers.zarr import StorageStore
-from frazil.storage.local import local_filesystem_storage
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
@@ -67,10 +58,10 @@ def test_what_xarray_wrote(version: int, consolidated: bool, tmp_path: Path) -> 
         open_source(str(path)) as reader,
     ):
         assert reader.schema().format == "zarr"
-        same_as_xarray(reader, original)
+        comparing.same_as_xarray(reader, original)
         for name in reader.schema().variables:
-            same_regions(reader, name)
-            same_by_references(reader, name)
+            comparing.same_regions(reader, name)
+            comparing.same_by_references(reader, name)
     assert reader.schema().variables["packed"].chunks == (2, 3, 3)
 
 
@@ -104,8 +95,8 @@ def test_codecs_of_version_2(compressor: str, dtype: str, order: Any, tmp_path: 
     array[...] = VALUES.astype(dtype)
     array[:2, :, :2] = np.zeros((), dtype)
     with open_source(str(tmp_path / "a")) as reader:
-        same(read_all(reader, "a"), array[...])
-        same_by_references(reader, "a")
+        comparing.same(comparing.read_all(reader, "a"), array[...])
+        comparing.same_by_references(reader, "a")
 
 
 def test_filters_of_version_2(tmp_path: Path) -> None:
@@ -123,7 +114,7 @@ def test_filters_of_version_2(tmp_path: Path) -> None:
     with open_source(str(tmp_path / "g")) as reader:
         assert set(reader.schema().skipped) == {"structured"}
         for name in reader.schema().variables:
-            same_by_references(reader, name)
+            comparing.same_by_references(reader, name)
 
 
 def test_codecs_of_version_3(tmp_path: Path) -> None:
@@ -147,13 +138,13 @@ def test_codecs_of_version_3(tmp_path: Path) -> None:
     with open_source(str(tmp_path / "g")) as reader:
         assert reader.schema().groups == ("/inner",)
         assert reader.schema().variables["sharded"].chunks == (3, 4, 3)
-        assert len(same_by_references(reader, "sharded").offset) == 2
-        assert same_by_references(reader, "gzip").index.max() == 2
-        assert len(same_by_references(reader, "never").offset) == 0
+        assert len(comparing.same_by_references(reader, "sharded").offset) == 2
+        assert comparing.same_by_references(reader, "gzip").index.max() == 2
+        assert len(comparing.same_by_references(reader, "never").offset) == 0
         for name in reader.schema().variables:
-            same_by_references(reader, name)
+            comparing.same_by_references(reader, name)
     with open_source((tmp_path / "g").as_uri(), group="inner") as reader:
-        same_by_references(reader, "v")
+        comparing.same_by_references(reader, "v")
 
 
 def test_damaged_groups(tmp_path: Path) -> None:
@@ -166,7 +157,7 @@ def test_damaged_groups(tmp_path: Path) -> None:
     with open_source(str(path)) as reader:
         assert reader.schema().fingerprint != first
         with pytest.raises(FormatError, match="values of 'packed'") as raised:
-            read_all(reader, "packed")
+            comparing.read_all(reader, "packed")
         assert path.name in str(raised.value)
     (path / "packed" / "zarr.json").write_text("{")
     with pytest.raises(FormatError), open_source(str(path)) as reader:
@@ -195,7 +186,7 @@ def test_a_codec_that_version_3_has_not(tmp_path: Path) -> None:
     with open_source(str(tmp_path / "a")) as reader:
         reader.schema()
         object.__setattr__(vars(reader)["_arrays"]["a"].metadata, "compressor", numcodecs.JSON())
-        assert why_not(reader, "a") == "json2: no codec in version 3 of Zarr"
+        assert comparing.why_not(reader, "a") == "json2: no codec in version 3 of Zarr"
 
 
 def test_what_cannot_be_listed_is_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,32 +197,7 @@ def test_what_cannot_be_listed_is_read_all_the_same(tmp_path: Path, monkeypatch:
 
     with open_source(str(tmp_path / "a")) as reader:
         monkeypatch.setattr(vars(reader)["_storage"], "list", refuse)
-        assert "cannot list" in why_not(reader, "masked")
-        same(read_all(reader, "masked")[1:], np.where(VALUES[0] > 3, VALUES[0], np.nan)[1:])
-
-
-async def test_the_store_of_a_storage(tmp_path: Path) -> None:
-    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
-    from zarr.core.buffer import default_buffer_prototype
-
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "b" / "c").write_bytes(b"0123456789")
-    (tmp_path / "a" / "z").write_bytes(b"z")
-    store = StorageStore(local_filesystem_storage(tmp_path), "a")
-    prototype = default_buffer_prototype()
-    for request, expected in [
-        (None, b"0123456789"),
-        (RangeByteRequest(2, 4), b"23"),
-        (OffsetByteRequest(8), b"89"),
-        (SuffixByteRequest(3), b"789"),
-    ]:
-        buffer = await store.get("b/c", prototype, request)
-        assert buffer is not None
-        assert buffer.to_bytes() == expected
-    assert await store.get("none", prototype) is None
-    assert [await store.exists(key) for key in ("b/c", "b")] == [True, False]
-    assert sorted([key async for key in store.list()]) == ["b/c", "z"]
-    assert sorted([key async for key in store.list_dir("")]) == ["b", "z"]
-    assert [key async for key in store.list_prefix("b/")] == ["b/c"]
-    assert not store.supports_writes
-    assert store == StorageStore(store._storage, "/a/") != StorageStore(store._storage)
+        assert "cannot list" in comparing.why_not(reader, "masked")
+        comparing.same(
+            comparing.read_all(reader, "masked")[1:], np.where(VALUES[0] > 3, VALUES[0], np.nan)[1:]
+        )

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.repository.version_1 import GROUP
+from tests.support.faulty_storage import FaultyStorage
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
 from frazil.format.ids import id_to_text, prefix_bounds
 from frazil.repository.session import commit_files
-from frazil.testing import FaultyStorage
 
 #: Ids of snapshots: two begin alike, for 6 characters.
 IDS = ["ABCD" * 5, "QRST2222222222222220", "QRST22333333333333330", "ZZZZ0000000000000000"]

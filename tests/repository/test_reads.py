@@ -19,7 +19,8 @@ from tests.support.patience import patience
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
-from frazil.changes.node_changes import NodeChanges, ReadSet, joined_reads, stale_reads
+from frazil.changes.diff import NodeChanges
+from frazil.changes.reads import ReadSet, joined_reads, stale_reads
 from frazil.conflicts import BasicConflictSolver, ConflictDetector, ConflictSolver, StaleRead
 from frazil.errors import (
     ConflictError,

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.support.faulty_storage import FaultyStorage
 from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.host import Host
-from frazil.testing import FaultyStorage
 
 PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=patience(60)))
 

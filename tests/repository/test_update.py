@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind
@@ -17,7 +18,6 @@ from frazil.repository.catalog.repo_update import UpdateSettings, ops_log, read_
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import IfAbsent
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 
 QUICK = RetryPolicy(tries=20, initial_backoff_ms=1, max_backoff_ms=2)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import zarr
 from tests.repository.version_1 import GROUP, commit, copy_of, files_of, with_history
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
 from frazil.errors import ErrorKind
@@ -22,7 +23,6 @@ from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +366,7 @@ def test_names_differ_by_case_on_every_file_system(tmp_path: Path) -> None:
         with pytest.raises(frazil.RefNotFoundError):
             act()
     for create in (repo.create_branch, repo.create_tag):
-        with pytest.raises(frazil.AlreadyExistsError, match="distinguish"):
+        with pytest.raises(frazil.AlreadyExistsError, match="for the file system"):
             create("DEV" if create == repo.create_branch else "V1", tip)
     assert (repo.list_branches(), repo.list_tags()) == ({"main", "dev"}, {"v1"})
     repo.delete_branch("dev")

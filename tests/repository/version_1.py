@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.faulty_storage import FaultyStorage
+
 import frazil
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import FaultyStorage
 
 GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"n": %d}}'
 
@@ -39,13 +40,13 @@ def with_history(storage: Any) -> frazil.Repository:
     return repo
 
 
-def copy_of(storage: MemoryStorage) -> MemoryStorage:
+def copy_of(storage: Any) -> MemoryStorage:
     out = MemoryStorage()
     fill(out, storage)
     return out
 
 
-def fill(storage: Any, template: MemoryStorage) -> None:
+def fill(storage: Any, template: Any) -> None:
     """Store what another storage has, as if it were written now."""
     for info in template.list(""):
         storage.put(info.key, bytes(template.get(info.key)))

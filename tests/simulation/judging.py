@@ -17,7 +17,6 @@ from frazil.errors import IcechunkError
 from frazil.format.ids import REPO, backup_key
 from frazil.format.repo_info import UpdateKind, decode_repo_info
 from frazil.maintenance.verification.findings import Severity
-from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
@@ -169,5 +168,5 @@ def _as_violations(check: str) -> Iterator[None]:
 def without_steps(objects: Objects) -> MemoryStorage:
     """Return a storage with the same bytes and without damage, which takes no steps."""
     storage = MemoryStorage()
-    put_many(storage, objects.undamaged().items())
+    storage.put_many(objects.undamaged().items())
     return storage

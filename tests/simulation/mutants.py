@@ -23,8 +23,7 @@ from tests.simulation.run import Outcome, execute, template
 from frazil.errors import OutcomeUnknownError
 from frazil.maintenance.collection import after_collection
 from frazil.repository.clock import now_us
-from frazil.storage.base import ALWAYS, Refused
-from frazil.storage.local_commit import OpenReplacement
+from frazil.storage.base import ALWAYS, OpenReplacement, Refused
 
 type Function = Callable[..., Any]
 _COLLECTING = ("commit", "collect")
@@ -294,8 +293,14 @@ MUTANTS = (
         fault_kinds=frozenset({Fault.LOST, Fault.ANSWER_LOST}),
     ),
     *_in(
-        "frazil.storage.local_commit",
-        Mutant("a refused backup is deleted", "open_replacement", _without_refused_backup, _BACKUPS, seed=3),
+        "frazil.storage.base",
+        Mutant(
+            "a refused backup is deleted",
+            "Storage.open_replacement",
+            _without_refused_backup,
+            _BACKUPS,
+            seed=3,
+        ),
         fault_rate=0.05,
     ),
     *_in(

@@ -16,9 +16,8 @@ from tests.simulation.scheduler import Scheduler, Turns
 import frazil
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage import files
-from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
+from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Replacement, Stored
 from frazil.storage.local import FileReplacement, LocalStorage
-from frazil.storage.local_commit import Replacement
 
 
 def put(

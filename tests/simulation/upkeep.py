@@ -8,7 +8,6 @@ from tests.simulation.model import Intent
 from tests.simulation.objects import IMMUTABLE, Violation
 
 import frazil
-from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
@@ -68,5 +67,5 @@ def _damage(client: ClientRun) -> set[str]:
     """Return the files with problems, which a storage with the same bytes has at this moment."""
     storage = MemoryStorage()
     objects = client.run.network.objects.objects
-    put_many(storage, ((key, each.data) for key, each in objects.items()))
+    storage.put_many(((key, each.data) for key, each in objects.items()))
     return {each.key for each in frazil.Repository.open(storage).upkeep.verify("exists").problems}

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import h5netcdf  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import zarr
@@ -23,45 +22,22 @@ from tests.jobs import tasks
 from tests.spark.driver import Case, Site, lose_the_second
 
 import frazil
-from frazil.spark import (
-    Block,
-    IngestResult,
-    Job,
-    Monotonic,
-    OnSpark,
-    Range,
-    Selection,
-    Target,
-    Tasks,
-    Units,
-    Version,
-    foreach_batch,
-    ingest,
-    mean,
-    read,
-    read_stream,
-    rechunk,
-    run_job,
-    scan,
-    write_audit_publish,
-    write_blocks,
-    write_stream,
-    write_table,
-)
+import frazil.pipeline as ops
+from frazil.spark import Selection, foreach_batch, read, read_stream, scan, write_stream, write_table
 
 ROWS = 32
 
 
-def _prepare(session: frazil.Session) -> Tasks:
+def _prepare(session: frazil.Session) -> ops.Tasks:
     zarr.create_array(session.store, name="x", shape=(ROWS,), chunks=(4,), dtype="i4", overwrite=True)
     large = os.urandom(2 << 20)  # more than goes with each task
-    return Tasks(range(0, ROWS, 4), shared=("x", large, zlib.crc32(large)))
+    return ops.Tasks(range(0, ROWS, 4), shared=("x", large, zlib.crc32(large)))
 
 
 def a_job(repo: frazil.Repository, site: Site) -> tuple[str, bool]:
-    job = Job("count", Target(repo), _prepare, tasks.counts_with_more, writes=("/x",))
-    first = run_job(job, site.engine)
-    again = run_job(job, site.engine)
+    job = ops.Job("count", ops.Target(repo), _prepare, tasks.counts_with_more, writes=("/x",))
+    first = ops.run_job(job, site.engine)
+    again = ops.run_job(job, site.engine)
     return first.snapshot_id, again.done_before
 
 
@@ -76,8 +52,8 @@ SHAPE, CHUNKS = (24, 600), (4, 600)  # chunks that are not inline
 def blocks(repo: frazil.Repository, site: Site) -> int:
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="y", shape=SHAPE, chunks=CHUNKS, dtype="f4")
-    work = [Block("y", (row, 0), (row + 4, SHAPE[1])) for row in range(0, SHAPE[0], 4)]
-    report = write_blocks(session, tasks.values, work, site.engine)
+    work = [ops.Block("y", (row, 0), (row + 4, SHAPE[1])) for row in range(0, SHAPE[0], 4)]
+    report = ops.write_blocks(session, tasks.values, work, site.engine)
     session.commit("In parallel")
     return report.chunks
 
@@ -85,7 +61,7 @@ def blocks(repo: frazil.Repository, site: Site) -> int:
 def check_blocks(repo: frazil.Repository, chunks: int) -> None:
     assert chunks == 6
     values = frazil.read(repo.readonly_session("main"), "/y")
-    np.testing.assert_array_equal(values, tasks.values(Block("", (0, 0), SHAPE)))
+    np.testing.assert_array_equal(values, tasks.values(ops.Block("", (0, 0), SHAPE)))
 
 
 # Streams: files of rows, one for each batch
@@ -116,7 +92,7 @@ def streams(repo: frazil.Repository, site: Site) -> list[tuple[str, list[int], s
     schema = "x bigint, v double"
     arriving = site.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(files))
     arriving = arriving.mapInArrow(_lost_on_the_way(site), schema)
-    _finish(write_stream(arriving, Target(repo)), site.directory / "sink")
+    _finish(write_stream(arriving, ops.Target(repo)), site.directory / "sink")
     commits = read_stream(repo, spark=site.spark, max_commits=2)
     feed = site.directory / "told"
     _finish(commits.writeStream.format("json").option("path", str(feed)), site.directory / "source")
@@ -142,47 +118,6 @@ def check_streams(repo: frazil.Repository, rows: list[tuple[str, list[int], str]
     ]
 
 
-# Files into arrays, checked and published
-
-
-DAYS, CELLS = 110, 30  # three tasks: fifty files each
-
-
-def files_ingested(repo: frazil.Repository, site: Site) -> tuple[str, bool, bool, int]:
-    folder = site.directory / "days"
-    folder.mkdir()
-    for day in range(DAYS):
-        with h5netcdf.File(folder / f"{day:03}.nc", "w") as file:
-            file.dimensions = {"time": None, "cell": CELLS}
-            file.resize_dimension("time", 1)
-            time = file.create_variable("time", ("time",), "f8", data=np.array([day], "f8"))
-            time.attrs["units"] = "days since 2020-01-01"
-            air = file.create_variable("t", ("time", "cell"), "f4", data=_day(day))
-            air.attrs["units"] = "K"
-
-    def work(target: Target) -> IngestResult:
-        return ingest(str(folder / "*.nc"), target, chunks={"time": 10}, engine=site.engine)
-
-    rules = [Units("/t", "K"), Range("/t", 0, DAYS + 1), Monotonic("/time")]
-    published = write_audit_publish(repo, work, rules, engine=OnSpark(site.spark))
-    again = ingest(str(folder / "*.nc"), repo, mode="upsert", chunks={"time": 10}, engine=site.engine)
-    assert published.report is not None
-    count = published.value.metrics.tasks
-    return published.snapshot_id, published.report.ok, bool(again.done_before), count
-
-
-def _day(day: int) -> np.ndarray:
-    return (day + np.arange(CELLS) / CELLS).astype("f4").reshape(1, CELLS)
-
-
-def are_published(repo: frazil.Repository, published: tuple[str, bool, bool, int]) -> None:
-    assert published[:3] == (repo.lookup_branch("main"), True, True)
-    assert published[3] > 2
-    values = frazil.read(repo.readonly_session("main"), "/t")
-    np.testing.assert_array_equal(values, np.concatenate(list(map(_day, range(DAYS)))))
-    assert repo.list_branches() == {"main"}
-
-
 # Arrays into arrays, in two stages; statistics; looking after
 
 
@@ -195,13 +130,18 @@ def arrays_of_arrays(repo: frazil.Repository, site: Site) -> dict[str, Any]:
         zarr.create_array(
             store, name="cube", data=cube(), chunks=(2, 40, 50), dimension_names=["t", "y", "x"]
         )
-    before = Version.of(repo)
-    series = rechunk(
-        before, ["/cube"], (24, 5, 5), max_mem="40kB", to=Target(repo, group="/series"), engine=site.engine
+    before = ops.Version.of(repo)
+    series = ops.rechunk(
+        before,
+        ["/cube"],
+        (24, 5, 5),
+        max_mem="40kB",
+        to=ops.Target(repo, group="/series"),
+        engine=site.engine,
     )
     values = zarr.open_array(series.version.session().store, path="series/cube", mode="r")
     same = values.chunks == (24, 5, 5) and np.array_equal(np.asarray(values[...]), cube())
-    average = mean(series.version, ["/cube"], "t", to=Target(repo, group="/mean"), engine=site.engine)
+    average = ops.mean(series.version, ["/cube"], "t", to=ops.Target(repo, group="/mean"), engine=site.engine)
     with repo.transaction("main", message="gone") as store:
         zarr.open_group(store, mode="r+").__delitem__("series")
     repo.expire_snapshots(datetime.now(UTC))
@@ -242,7 +182,7 @@ def rows_and_back(repo: frazil.Repository, site: Site) -> dict[str, Any]:
         lose_the_second(marks, victim)
 
     frame = frame.mapInArrow(passed, frame.schema)
-    result = write_table(frame, Target(repo, group="/table"), dims=["y", "x"], chunks={"y": 5, "x": 30})
+    result = write_table(frame, ops.Target(repo, group="/table"), dims=["y", "x"], chunks={"y": 5, "x": 30})
     version = result.version
     source = read(spark, version, options={"group": "/table"}).where("y >= 15 and x < 3")
     scanned = scan(spark, version, where="y >= 15", selection=Selection(group="/table"))
@@ -262,7 +202,7 @@ def are_rows(repo: frazil.Repository, values: dict[str, Any]) -> None:
     assert len(values["snapshots"]) == 2
 
 
-def _largest(rows: DataFrame, target: Target) -> None:
+def _largest(rows: DataFrame, target: ops.Target) -> None:
     largest = rows.agg({"v": "max"}).collect()[0][0]
     with target.repo.transaction(target.branch, message="largest") as store:
         zarr.open_group(store, mode="a").attrs["largest"] = largest
@@ -275,7 +215,7 @@ def pipelines(repo: frazil.Repository, site: Site) -> None:
     (files / "0.json").write_text('{"v": 1.5}\n{"v": 2.5}')
     rows = site.spark.readStream.schema("v double").json(str(files))
     for checkpoint in ("one", "two"):
-        query = rows.writeStream.foreachBatch(foreach_batch(Target(repo), _largest, app_id="largest"))
+        query = rows.writeStream.foreachBatch(foreach_batch(ops.Target(repo), _largest, app_id="largest"))
         _finish(query, site.directory / checkpoint)
 
 
@@ -294,7 +234,6 @@ CASES = (
     Case("job", a_job, is_done_once),
     Case("write_blocks", blocks, check_blocks),
     Case("streams", streams, check_streams, commits=3),
-    Case("ingest", files_ingested, are_published, commits=2),
     Case("transform", arrays_of_arrays, are_in_order, commits=1),
     Case("tables", rows_and_back, are_rows),
 )

@@ -20,20 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import frazil
-from frazil.errors import AlreadyExistsError, ConflictError, InvalidInputError
 from frazil.spark import register
-from frazil.spark.functions.sql_functions import (
-    UPKEEP,
-    UpkeepCall,
-    UpkeepFunction,
-    options_of_call,
-    rewrite_manifests,
-    upkeep_udtf,
-)
+from frazil.spark.functions import sql_functions
 from frazil.spark.tables.options import READ, Profiles
 from frazil.spark.tables.repository_tables import SCHEMAS
 
-FUNCTIONS = {each.name.removeprefix("frazil_"): each for each in UPKEEP}
+FUNCTIONS = {each.name.removeprefix("frazil_"): each for each in sql_functions.UPKEEP}
 LATER = datetime.now(UTC) + timedelta(days=1)
 
 
@@ -63,8 +55,8 @@ def repo(template: Path, tmp_path: Path) -> frazil.Repository:
 class Statement:
     """A statement that Spark has analyzed: it may be evaluated more than once, each time in a new process."""
 
-    function: UpkeepFunction
-    call: UpkeepCall
+    function: sql_functions.UpkeepFunction
+    call: sql_functions.UpkeepCall
     values: Mapping[str, Any]
 
     def rows(self) -> list[Mapping[str, Any]]:
@@ -81,7 +73,9 @@ class Statement:
 def analyzed(repo: frazil.Repository, name: str, /, **arguments: Any) -> Statement:
     function = FUNCTIONS[name]
     values = function.parse(arguments)[1]
-    return Statement(function, UpkeepCall(repo, Profiles(), function.pin(repo, **values)), values)
+    return Statement(
+        function, sql_functions.UpkeepCall(repo, Profiles(), function.pin(repo, **values)), values
+    )
 
 
 def messages(repo: frazil.Repository, branch: str = "main") -> list[str]:
@@ -98,7 +92,7 @@ def test_a_tag_is_created_once_at_the_version_of_the_statement(repo: frazil.Repo
     assert statement.row() == {"tag": "v2", "snapshot_id": tip, "done_before": False}
     commit(repo)
     assert statement.row() == {"tag": "v2", "snapshot_id": tip, "done_before": True}
-    with pytest.raises(AlreadyExistsError, match="v2"):
+    with pytest.raises(frazil.AlreadyExistsError, match="v2"):
         analyzed(repo, "tag", name="v2").rows()
     assert analyzed(repo, "tag", name="v3", version="v1").row()["snapshot_id"] == repo.lookup_tag("v1")
 
@@ -116,7 +110,7 @@ def test_a_reset_never_removes_the_commits_of_others(repo: frazil.Repository) ->
     assert late.row()["done_before"]
     stale = analyzed(repo, "reset", branch="main", to="v1")
     commit(repo, "one more")
-    with pytest.raises(ConflictError):
+    with pytest.raises(frazil.ConflictError):
         stale.rows()
     assert analyzed(repo, "reset", branch="main", to=repo.lookup_branch("main")).row()["done_before"]
 
@@ -134,7 +128,7 @@ def test_a_branch_is_published_once(repo: frazil.Repository) -> None:
     commit(repo, "checked", "next")
     stale = analyzed(repo, "publish", branch="next")
     commit(repo, "not checked", "next")
-    with pytest.raises(ConflictError, match="when Spark analyzed the statement"):
+    with pytest.raises(frazil.ConflictError, match="when Spark analyzed the statement"):
         stale.rows()
 
 
@@ -207,23 +201,23 @@ def test_findings_are_rows(repo: frazil.Repository, tmp_path: Path) -> None:
         ("collect", {"older_than": 3}, "older_than must be a TIMESTAMP"),
         ("collect", {"older_than": "yesterday"}, "ISO 8601"),
         ("compact", {"dry_run": "maybe"}, "dry_run must be true or false"),
-        ("verify", {"level": "all"}, "level must be metadata"),
+        ("verify", {"level": "all"}, "level must be one of metadata"),
         ("copy", {"target": "x", "target_options": "brunch=1"}, "unknown option `brunch`"),
     ],
 )
 def test_wrong_arguments(repo: frazil.Repository, name: str, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(frazil.InvalidInputError, match=message):
         analyzed(repo, name, **arguments).rows()
 
 
 def test_options_of_a_call() -> None:
     call = {"path": "ice", "as_of_timestamp": "2024-01-01", "options": "TAG=v1, array=a=b", "where": None}
     options = {"path": "ice", "as-of-timestamp": "2024-01-01", "tag": "v1", "array": "a=b"}
-    assert options_of_call(call, READ) == options
-    with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
-        options_of_call({"options": "brnch=main"}, READ)
-    with pytest.raises(InvalidInputError, match="as an argument and in the argument options"):
-        options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
+    assert sql_functions.options_of_call(call, READ) == options
+    with pytest.raises(frazil.InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
+        sql_functions.options_of_call({"options": "brnch=main"}, READ)
+    with pytest.raises(frazil.InvalidInputError, match="as an argument and in `options`"):
+        sql_functions.options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
 
 
 def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,9 +249,9 @@ def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"path": "nowhere"}, "must have a location"),
         ({"path": "wrong"}, "The profile `wrong` has an unknown option `brunch`"),
         ({"profile": "ice"}, "must be the name of a profile"),
-        ({"profile": "climate", "path": "ice"}, "one of the options path and profile"),
+        ({"profile": "climate", "path": "ice"}, "path or profile"),
     ):
-        with pytest.raises(InvalidInputError, match=message):
+        with pytest.raises(frazil.InvalidInputError, match=message):
             profiles.resolve(options)
 
 
@@ -311,10 +305,10 @@ def test_functions_on_spark(climate: SparkSession, repo: frazil.Repository) -> N
 
 
 def lost_once(
-    call: UpkeepCall, mark: str, branch: str = "main", message: str = ""
+    call: sql_functions.UpkeepCall, mark: str, branch: str = "main", message: str = ""
 ) -> Iterator[Mapping[str, Any]]:
     """Do the work. The first process that does it is killed before Spark gets the result."""
-    rows = list(rewrite_manifests(call, branch, message))
+    rows = list(sql_functions.rewrite_manifests(call, branch, message))
     if not Path(mark).exists():
         Path(mark).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -327,7 +321,7 @@ def test_a_task_that_is_retried_does_its_work_once(
     spark: SparkSession, repo: frazil.Repository, tmp_path: Path
 ) -> None:
     function = replace(FUNCTIONS["rewrite_manifests"], work=lost_once)
-    spark.udtf.register("lost_once", upkeep_udtf(function, Profiles()))
+    spark.udtf.register("lost_once", sql_functions.upkeep_udtf(function, Profiles()))
     place = f"'{tmp_path / 'ice'}', '{tmp_path / 'mark'}'"
     [row] = spark.sql(f"SELECT * FROM lost_once({place}, message => 'fewer')").collect()
     assert (tmp_path / "mark").exists()

@@ -113,7 +113,7 @@ def test_a_session_of_somebody_else_becomes_ready(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     ("session", "message"),
     [
-        (somebodys("4.0.1"), "Spark must be 4.1 or newer, got 4.0.1"),
+        (somebodys("4.0.1"), "Spark must be 4.1 or newer for Frazil's jobs, got 4.0.1"),
         (
             somebodys(spark__sql__execution__arrow__maxRecordsPerBatch="0"),
             "spark.sql.execution.arrow.maxRecordsPerBatch must be above 0, got 0",

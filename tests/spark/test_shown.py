@@ -14,26 +14,8 @@ import pytest
 from tests.pipeline.ingest.netcdf_files import daily_files
 
 import frazil
+import frazil.pipeline as ops
 from frazil.pipeline.ingest.report import Report as InspectReport
-from frazil.spark import (
-    Block,
-    CopySummary,
-    Graph,
-    IngestResult,
-    Inline,
-    JobResult,
-    Metrics,
-    Plan,
-    PublishSummary,
-    Report,
-    Row,
-    StagedJob,
-    Step,
-    Version,
-    WriteResult,
-    ingest,
-    inspect_files,
-)
 
 #: Lines of a screen that a result may take, and characters of a line.
 LINES, WIDTH = 12, 120
@@ -41,30 +23,30 @@ LINES, WIDTH = 12, 120
 BAD = "<b>&amp;"
 
 
-def version() -> Version:
-    return Version(frazil.Repository.create(frazil.in_memory_storage()), "ABCDEFGHJKMNPQRSTVWX", BAD)
+def version() -> ops.Version:
+    return ops.Version(frazil.Repository.create(frazil.in_memory_storage()), "ABCDEFGHJKMNPQRSTVWX", BAD)
 
 
-METRICS = Metrics(3, 1, 2, 10**6, 5, 10**9, 10**8, 12, 10**7, 10**6, 900, 1.25, 3.5, 2.0)
+METRICS = ops.Metrics(3, 1, 2, 10**6, 5, 10**9, 10**8, 12, 10**7, 10**6, 900, 1.25, 3.5, 2.0)
 
 
-def report(rows: int) -> Report:
+def report(rows: int) -> ops.Report:
     result_rows = (
-        Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows)
+        ops.Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows)
     )
-    return Report("ABC", tuple(result_rows))
+    return ops.Report("ABC", tuple(result_rows))
 
 
-def step(number: int = 0) -> Step:
+def step(number: int = 0) -> ops.Step:
     reads = {"repository": BAD, "branch": "main", "snapshot": "A", "paths": ["/a"], "digest": "0"}
     parameters = {f"p{each}": list(range(1000)) for each in range(50)}
     when = datetime(2026, 1, 2, tzinfo=UTC)
-    return Step(f"S{number}", when, BAD * 50, "mean", "id", parameters, (reads,) * 30, ("/b",), {}, {})
+    return ops.Step(f"S{number}", when, BAD * 50, "mean", "id", parameters, (reads,) * 30, ("/b",), {}, {})
 
 
-def plan(blocks: int) -> Plan:
-    some = tuple(Block(f"/{BAD}{n}", (n,), (n + 1,)) for n in range(blocks))
-    return Plan(some, (1,) * blocks, (8,) * blocks)
+def plan(blocks: int) -> ops.Plan:
+    some = tuple(ops.Block(f"/{BAD}{n}", (n,), (n + 1,)) for n in range(blocks))
+    return ops.Plan(some, (1,) * blocks, (8,) * blocks)
 
 
 @cache
@@ -73,28 +55,28 @@ def files() -> list[str]:
 
 
 @cache
-def ingested() -> IngestResult:
+def ingested() -> ops.IngestResult:
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    return ingest(files(), repo, engine=Inline())
+    return ops.ingest(files(), repo, engine=ops.Inline())
 
 
 #: A result of each class, with as much in it as may be.
 RESULTS: dict[type, Callable[[], Any]] = {
-    JobResult: lambda: JobResult(
+    ops.JobResult: lambda: ops.JobResult(
         BAD * 50, version(), METRICS, values=tuple(np.zeros(10**6) for _ in range(3))
     ),
-    IngestResult: ingested,
-    Metrics: lambda: METRICS,
-    InspectReport: lambda: inspect_files(files(), engine=Inline()),
-    PublishSummary: lambda: PublishSummary(version(), report(100), value=BAD * 500),
-    Report: lambda: report(100),
-    CopySummary: lambda: CopySummary(10**6, 10**12, 5),
-    StagedJob: lambda: StagedJob("1", BAD, "main", "ABC", datetime(2026, 1, 2, tzinfo=UTC), 7),
-    Plan: lambda: plan(10_000),
-    WriteResult: lambda: WriteResult(12, 10**5, 10**9, 7),
-    Step: step,
-    Graph: lambda: Graph(tuple(map(step, range(100)))),
-    Version: version,
+    ops.IngestResult: ingested,
+    ops.Metrics: lambda: METRICS,
+    InspectReport: lambda: ops.inspect_files(files(), engine=ops.Inline()),
+    ops.PublishSummary: lambda: ops.PublishSummary(version(), report(100), value=BAD * 500),
+    ops.Report: lambda: report(100),
+    ops.CopySummary: lambda: ops.CopySummary(10**6, 10**12, 5),
+    ops.StagedJob: lambda: ops.StagedJob("1", BAD, "main", "ABC", datetime(2026, 1, 2, tzinfo=UTC), 7),
+    ops.Plan: lambda: plan(10_000),
+    ops.WriteResult: lambda: ops.WriteResult(12, 10**5, 10**9, 7),
+    ops.Step: step,
+    ops.Graph: lambda: ops.Graph(tuple(map(step, range(100)))),
+    ops.Version: version,
 }
 
 

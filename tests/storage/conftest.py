@@ -60,3 +60,16 @@ def ceph() -> Iterator[RunningServer]:
 def azurite() -> Iterator[RunningServer]:
     _need("azurite", servers.azurite_binary() is not None)
     yield from _session_of(servers.azurite)
+
+
+@pytest.fixture(
+    params=[
+        "ministack",
+        "gcs",
+        *(pytest.param(name, marks=pytest.mark.servers) for name in ("ceph", "azurite")),
+    ]
+)
+def server(request: pytest.FixtureRequest) -> RunningServer:
+    """Each server in turn."""
+    server: RunningServer = request.getfixturevalue(request.param)
+    return server

@@ -78,9 +78,7 @@ def test_what_is_sent(server: ObjectServer) -> None:
         headers={"x-both": "1", "x-mine": "1"},
         read_headers={"x-mine": "read"},
         write_headers={"x-mine": "write"},
-    ).with_settings(
-        frazil.StorageSettings(storage_class="STANDARD_IA", chunks_storage_class="GLACIER_IR"),
-    )
+    ).with_settings(frazil.StorageSettings(storage_class="STANDARD_IA", chunks_storage_class="GLACIER_IR"))
     storage.put("chunks/a", b"1")
     storage.put("repo", b"1", IfAbsent())
     storage.get("repo")
@@ -101,13 +99,8 @@ def test_static_keys_are_not_mixed_with_the_environment(
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of somebody else")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "FROMENV")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-    ways: tuple[dict[str, Any], ...] = (
-        {"access_key_id": "GIVEN", "secret_access_key": "s"},
-        {"anonymous": True},
-        {"from_env": True},
-        {},
-    )
-    for keys in ways:
+    given: dict[str, Any] = {"access_key_id": "GIVEN", "secret_access_key": "s"}
+    for keys in (given, {"anonymous": True}, {"from_env": True}, {}):
         _s3(server, **keys).head("repo")
         headers = server.requests.pop().headers
         if "access_key_id" in keys:
@@ -238,11 +231,7 @@ def test_refreshable_gcs_token(server: ObjectServer) -> None:
 
 def test_azure(server: ObjectServer) -> None:
     config = {"azure_endpoint": f"{server.url}/account", "allow_http": "true"}
-    ways: tuple[dict[str, Any], ...] = (
-        {"access_key": "a2V5"},
-        {"bearer_token": "bearer"},
-        {"anonymous": True},
-    )
+    ways: list[Any] = [{"access_key": "a2V5"}, {"bearer_token": "bearer"}, {"anonymous": True}]
     for arguments in ways:
         storage = frazil.azure_storage(account="a", container="c", prefix="p", config=config, **arguments)
         assert storage.head("repo") is None
@@ -255,17 +244,8 @@ def test_azure(server: ObjectServer) -> None:
 
 
 def test_tigris(server: ObjectServer) -> None:
-    def make(**more: Any) -> Storage:
-        return frazil.tigris_storage(
-            bucket="bucket",
-            prefix="p",
-            endpoint_url=server.url,
-            allow_http=True,
-            access_key_id="k",
-            secret_access_key="s",
-            **more,
-        )
-
+    given: dict[str, Any] = {"access_key_id": "k", "secret_access_key": "s", "endpoint_url": server.url}
+    make = partial(frazil.tigris_storage, bucket="bucket", prefix="p", allow_http=True, **given)
     with pytest.raises(StorageError, match="region") as caught:
         make()
     assert caught.value.kind == ErrorKind.STORAGE_OTHER
@@ -335,15 +315,8 @@ def test_timeouts_and_retries_reach_the_client() -> None:
     assert client.retry_config["retry_timeout"] == timedelta(seconds=3)
     assert client.retry_config["backoff"]["init_backoff"] == timedelta(milliseconds=7)
     assert client.retry_config["backoff"]["max_backoff"] == timedelta(milliseconds=11)
-    options = client.client_options
-    assert {name: options[name] for name in ("connect_timeout", "read_timeout", "timeout")} == {
-        "connect_timeout": "1s",
-        "read_timeout": "2s",
-        "timeout": "4s",
-    }
-
-
-def test_the_stream_timeout_reaches_the_client() -> None:
+    expected_options = {"connect_timeout": "1s", "read_timeout": "2s", "timeout": "4s"}
+    assert client.client_options.items() >= expected_options.items()
     for given, expected in ((60, "1m"), (5, "5s"), (0, None)):
         storage = frazil.s3_storage(
             bucket="b", prefix="p", anonymous=True, network_stream_timeout_seconds=given

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.forks import is_refused_in_child
 
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import StorageError
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.storage_suite import StorageSuite
 
@@ -69,15 +69,7 @@ def test_a_pickle_is_the_same_storage_while_it_lives() -> None:
         pickle.loads(pickled)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_gets_an_error() -> None:
     storage = MemoryStorage()
     storage.put("repo", b"1")
-    child = os.fork()
-    if child == 0:
-        try:
-            storage.get("repo")
-        except StorageError as error:
-            os._exit(7 if error.kind == ErrorKind.FORKED_PROCESS else 1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert is_refused_in_child(lambda: storage.get("repo"))

@@ -14,15 +14,17 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import zarr
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from tests.support.forks import is_refused_in_child
 
 import frazil
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
+from frazil.errors import IcechunkError, InvalidInputError
 from frazil.storage import cached_storage, storage_from_url
 from frazil.storage.checks import TRAFFIC
 from frazil.storage.disk_cache import CachedStorage, cache_usage, clear_cache
@@ -32,7 +34,7 @@ from frazil.testing import LatencyStorage
 from frazil.testing.storage_suite import StorageSuite
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable
+    from collections.abc import Buffer
 
     from tests.support.servers import RunningServer
 
@@ -242,18 +244,10 @@ def test_processes_share_a_folder_and_are_killed(tmp_path: Path) -> None:
     assert len(names) == cache_usage(str(folder)).objects + 1  # and ``usage``
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_gets_the_error_of_the_storage(tmp_path: Path) -> None:
     cached = CachedStorage(_filled(MemoryStorage()), str(tmp_path), 1 << 20)
     cached.get(_key(2))
-    child = os.fork()
-    if child == 0:
-        try:
-            cached.get(_key(2))
-        except StorageError as error:
-            os._exit(7 if error.kind == ErrorKind.FORKED_PROCESS else 1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert is_refused_in_child(lambda: cached.get(_key(2)))
 
 
 # trust
@@ -341,7 +335,7 @@ def test_a_folder_that_cannot_be_trusted_is_not_used(
     if user is not None:
         monkeypatch.setattr(os, "geteuid", lambda: user)
     if error is not None:
-        monkeypatch.setattr(os, "makedirs", _raising(OSError(error, "refused")))
+        monkeypatch.setattr(os, "makedirs", Mock(side_effect=OSError(error, "refused")))
     for _ in range(2):
         cached = pickle.loads(pickle.dumps(cached_storage(plain, folder)))
         for number in range(2, 5):
@@ -349,13 +343,6 @@ def test_a_folder_that_cannot_be_trusted_is_not_used(
     assert cache_usage(str(folder)).objects == (3 if is_used else 0)
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == (not is_used)
     assert not is_used or folder.stat().st_mode & 0o777 == 0o700
-
-
-def _raising(error: OSError) -> Callable[..., None]:
-    def call(*args: object, **options: object) -> None:
-        raise error
-
-    return call
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no owners")

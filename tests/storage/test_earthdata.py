@@ -8,14 +8,13 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from tests.support.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp, QuietHandler
 from tests.support.object_server import Conditions, ObjectServer, Request
 from tests.support.patience import patience
 
@@ -37,7 +36,7 @@ class Endpoint(LoopbackHttp):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/s3credentials"
+        return f"{super().url}/s3credentials"
 
     def answer(self, path: str, headers: Any) -> tuple[int, list[tuple[str, str]], bytes]:
         if path.startswith("/redirect?code=right"):
@@ -58,7 +57,7 @@ class Endpoint(LoopbackHttp):
             return 200, [], json.dumps(keys | {"expiration": f"{end:%Y-%m-%d %H:%M:%S}+00:00"}).encode()
         if "authorization" in headers or self.login is None:
             return 401, [], b"no"
-        return 307, [("Location", f"http://127.0.0.1:{self.login.port}/oauth")], b""
+        return 307, [("Location", f"{self.login.url}/oauth")], b""
 
 
 class Login(LoopbackHttp):
@@ -74,20 +73,13 @@ class Login(LoopbackHttp):
         return 302, [("Location", self.endpoint.url.replace("s3credentials", "redirect?code=right"))], b""
 
 
-def _handler(server: Any) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-        def do_GET(self) -> None:  # the name of the library
+def _handler(server: Any) -> type[QuietHandler]:
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802  # the name of http.server
             status, headers, body = server.answer(
                 self.path, {name.lower(): value for name, value in self.headers.items()}
             )
-            self.send_response(status)
-            for header in [*headers, ("Content-Length", str(len(body)))]:
-                self.send_header(*header)
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(status, body, headers)
 
     return Handler
 
@@ -119,8 +111,7 @@ def test_every_user_gets_keys(
             monkeypatch.setenv("EARTHDATA_PASSWORD", USER[1])
         case "netrc":
             (tmp_path / "netrc").write_text(f'machine 127.0.0.1 login {USER[0]} password "{USER[1]}"')
-    server = f"http://127.0.0.1:{endpoint.login.port}"
-    credentials = earthdata_credentials(endpoint.url, login_server=server, **given)
+    credentials = earthdata_credentials(endpoint.url, login_server=endpoint.login.url, **given)
     assert "hush" not in f"{credentials!r}{credentials}"
     monkeypatch.undo()  # a worker has another environment
     keys = pickle.loads(pickle.dumps(credentials)).refresh()
@@ -147,7 +138,7 @@ def test_what_is_refused(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest
     other = earthdata_credentials(endpoint.url, username=USER[0], password=USER[1])
     refused(ErrorKind.CREDENTIALS_REFUSED, "got status 401", other.refresh)
     nobody = earthdata_credentials("http://127.0.0.1:1/s3credentials", token=TOKEN)
-    refused(ErrorKind.OBJECT_STORE, "no Earthdata credentials from", nobody.refresh)
+    refused(ErrorKind.OBJECT_STORE, "no Earthdata keys from", nobody.refresh)
 
 
 class Guarded(ObjectServer):

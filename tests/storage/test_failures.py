@@ -7,13 +7,12 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.messages import check
-from tests.support.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp, QuietHandler
 
 import frazil
 from frazil.errors import ErrorKind
@@ -33,24 +32,17 @@ _SHORT: Final = replace(_ONCE, timeouts=_AT_MOST)
 # Object stores
 
 
-def answering(status: int, body: str) -> type[BaseHTTPRequestHandler]:
+def answering(status: int, body: str) -> type[QuietHandler]:
     """A server that gives this answer to every request."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body.encode())
+            self.reply(status, body.encode())
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer  # noqa: N815  # names of http.server
-
-        def log_message(self, *_: object) -> None:
-            pass
 
     return Handler
 
@@ -111,7 +103,7 @@ def test_what_a_server_answers_is_a_cause(
     make: Callable[[str], Storage], status: int, body: str, kind: ErrorKind, word: str
 ) -> None:
     with LoopbackHttp(answering(status, body)) as server:
-        storage = make(f"http://127.0.0.1:{server.port}")
+        storage = make(server.url)
         calls: list[Callable[[], object]] = [
             lambda: storage.get("repo"),
             lambda: storage.put("chunks/1", b"1"),
@@ -128,7 +120,7 @@ def test_a_word_in_a_name_is_not_a_cause() -> None:
     with LoopbackHttp(
         answering(418, xml("Teapot", "no NoSuchBucket, no SlowDown, no ExpiredToken"))
     ) as server:
-        storage = s3(f"http://127.0.0.1:{server.port}", prefix="NoSuchBucket/latest/api-token")
+        storage = s3(server.url, prefix="NoSuchBucket/latest/api-token")
         check(
             lambda: storage.get("AccessDenied/SlowDown"), frazil.StorageError, ErrorKind.OBJECT_STORE, "418"
         )
@@ -136,14 +128,14 @@ def test_a_word_in_a_name_is_not_a_cause() -> None:
 
 def test_a_write_that_a_server_does_not_find_a_place_for() -> None:
     with LoopbackHttp(answering(404, "<html>no such page</html>")) as server:
-        storage = s3(f"http://127.0.0.1:{server.port}")
+        storage = s3(server.url)
         check(lambda: storage.put("repo", b"1"), frazil.StorageError, _K.OBJECT_STORE, "404")
         check(lambda: storage.get("repo"), frazil.StorageError, _K.OBJECT_NOT_FOUND, "'repo'")
 
 
 def test_a_repository_in_a_bucket_that_does_not_exist() -> None:
     with LoopbackHttp(answering(404, xml("NoSuchBucket"))) as server:
-        storage = s3(f"http://127.0.0.1:{server.port}")
+        storage = s3(server.url)
         check(
             lambda: frazil.Repository.open(storage),
             frazil.RepositoryNotFoundError,
@@ -157,7 +149,7 @@ def test_a_repository_in_a_bucket_that_does_not_exist() -> None:
 def test_anonymous_requests_that_are_refused_need_credentials() -> None:
     with LoopbackHttp(answering(403, xml("AccessDenied"))) as server:
         nobody = {"anonymous": True, "access_key_id": None, "secret_access_key": None}
-        storage = s3(f"http://127.0.0.1:{server.port}", **nobody)
+        storage = s3(server.url, **nobody)
         missing = _K.CREDENTIALS_MISSING
         check(lambda: storage.get("repo"), frazil.StorageError, missing, "access_key_id")
 
@@ -217,12 +209,7 @@ def test_a_bucket_whose_name_is_none(name: str) -> None:
 def test_a_function_for_credentials_that_fails() -> None:
     storage = s3("http://127.0.0.1:9", access_key_id=None, secret_access_key=None, get_credentials=_fail)
     failed = _K.INVALID_CREDENTIALS
-    check(
-        lambda: storage.get("repo"),
-        frazil.StorageError,
-        failed,
-        "RuntimeError: the vault is closed",
-    )
+    check(lambda: storage.get("repo"), frazil.StorageError, failed, "RuntimeError: the vault is closed")
 
 
 def _fail() -> frazil.S3StaticCredentials:
@@ -261,7 +248,7 @@ def web(url: str, user: str = "") -> Storage:
 )
 def test_what_a_web_server_answers_is_a_cause(status: int, kind: ErrorKind, words: str) -> None:
     with LoopbackHttp(answering(status, "")) as server:
-        url = f"http://127.0.0.1:{server.port}"
+        url = server.url
         storage = web(url, "me:verysecret@")
         for call in (lambda: storage.get("repo"), lambda: storage.head("repo")):
             check(call, frazil.StorageError, kind, "'repo'", words, without="verysecret")

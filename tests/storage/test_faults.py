@@ -28,19 +28,6 @@ _QUICK = frazil.StorageSettings(
 _IMPATIENT = replace(_QUICK, timeouts=frazil.StorageTimeoutSettings(operation_attempt_timeout_ms=3_000))
 
 
-@pytest.fixture(
-    params=[
-        "ministack",
-        "gcs",
-        pytest.param("ceph", marks=pytest.mark.servers),
-        pytest.param("azurite", marks=pytest.mark.servers),
-    ]
-)
-def server(request: pytest.FixtureRequest) -> RunningServer:
-    server: RunningServer = request.getfixturevalue(request.param)
-    return server
-
-
 @pytest.fixture
 def proxy(server: RunningServer) -> Iterator[FaultProxy]:
     with FaultProxy(server.port) as proxy:

@@ -76,16 +76,10 @@ def _file(path: Path) -> Place:
     return foreign, f"file://{path}/a.nc", file_etag(os.stat(path / "a.nc"))
 
 
-@pytest.fixture(
-    params=[
-        "file",
-        "ministack",
-        "gcs",
-        "http",
-        pytest.param("ceph", marks=pytest.mark.servers),
-        pytest.param("azurite", marks=pytest.mark.servers),
-    ]
-)
+_STRICT = (pytest.param(name, marks=pytest.mark.servers) for name in ("ceph", "azurite"))
+
+
+@pytest.fixture(params=["file", "ministack", "gcs", "http", *_STRICT])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     make: dict[str, Callable[[], Place]] = {
         "file": lambda: _file(tmp_path),
@@ -211,11 +205,7 @@ def test_a_large_range_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_what_does_not_fit_is_refused() -> None:
     cases = [
-        (
-            frazil.ObjectStoreConfig.Gcs(None),
-            Credentials.S3(s3_anonymous_credentials()),
-            "gs://b/a",
-        ),
+        (frazil.ObjectStoreConfig.Gcs(None), Credentials.S3(s3_anonymous_credentials()), "gs://b/a"),
         (
             frazil.ObjectStoreConfig.Azure({}),
             Credentials.Azure(frazil.azure_credentials(anonymous=True)),

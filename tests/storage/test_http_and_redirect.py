@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import zarr
-from tests.support.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp, QuietHandler, serve_folder
 from tests.support.object_server import Conditions, ObjectServer
 from tests.support.servers import s3_bucket
 
@@ -38,7 +36,7 @@ def server() -> Iterator[ObjectServer]:
         yield server
 
 
-class Redirects:
+class Redirects(LoopbackHttp):
     """A server that redirects, after ``failures`` answers with status 503."""
 
     def __init__(self) -> None:
@@ -47,28 +45,20 @@ class Redirects:
         self.asked: list[str] = []
         redirects = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-            def do_GET(self) -> None:  # as http.server wants it
+        class Handler(QuietHandler):
+            def do_GET(self) -> None:  # noqa: N802  # the name of http.server
                 redirects.asked.append(self.path)
                 location = redirects.locations.get(self.path)
                 redirects.failures -= 1
-                self.send_response(503 if redirects.failures >= 0 else 404 if location is None else 302)
-                if location is not None:
-                    self.send_header("Location", location)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                status = 503 if redirects.failures >= 0 else 404 if location is None else 302
+                self.reply(status, headers=[("Location", location)] if location is not None else [])
 
-        self.http = LoopbackHttp(Handler)
-        self.url = f"http://127.0.0.1:{self.http.port}"
+        super().__init__(Handler)
 
 
 @pytest.fixture
 def redirects() -> Iterator[Redirects]:
-    redirects = Redirects()
-    with redirects.http:
+    with Redirects() as redirects:
         yield redirects
 
 
@@ -179,13 +169,12 @@ def test_bad_redirects(redirects: Redirects, location: str, message: str) -> Non
     assert caught.value.kind == ErrorKind.BAD_REDIRECT
 
 
-def test_a_server_without_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_ranges(tmp_path: Path) -> None:
     repository = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
     with repository.transaction("main", message="first") as store:
         zarr.create_array(store, shape=(4, 1000), chunks=(1, 1000), dtype="f8", compressors=None)[:] = 2
-    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    with LoopbackHttp(partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:  # type: ignore[arg-type]
-        storage = http_storage(f"http://127.0.0.1:{server.port}")
+    with serve_folder(tmp_path) as server:
+        storage = http_storage(server.url)
         whole = bytes(storage.get("repo"))
         assert bytes(storage.get("repo", 2, 5)) == whole[2:5]
         assert bytes(storage.get("repo", 2)) == whole[2:]

@@ -11,13 +11,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.forks import in_child
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage import files
-from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.base import IfAbsent, IfVersion, Refused, Replacement, Storage, Stored, Version
 from frazil.storage.files import Flusher
 from frazil.storage.local import LocalStorage, local_filesystem_storage
-from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:
@@ -113,16 +113,11 @@ def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
     assert len(bytes(instances[0].get("repo")).split(b"\n")) == 201
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_works_in_a_forked_child(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     version = storage.put("repo", b"1", IfAbsent())
     assert isinstance(version, Stored)
-    child = os.fork()
-    if child == 0:
-        outcome = storage.put("repo", b"2", IfVersion(version.version))
-        os._exit(0 if isinstance(outcome, Stored) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(lambda: isinstance(storage.put("repo", b"2", IfVersion(version.version)), Stored))
     assert storage.put("repo", b"3", IfVersion(version.version)) == Refused()
 
 

@@ -9,14 +9,14 @@ from typing import Any, override
 import pytest
 import zarr
 from tests.repository.version_1 import copy_of
+from tests.support.faulty_storage import FaultyStorage
 
 import frazil
-from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.errors import ErrorKind, StorageError
 from frazil.maintenance.repair.storages import read_present
 from frazil.storage.base import Version
-from frazil.storage.checks import is_outage, skip_damage
+from frazil.storage.checks import is_outage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import FaultyStorage
 
 repair = frazil.Repository.upkeep.repair
 
@@ -62,19 +62,6 @@ def original() -> MemoryStorage:
 
 def objects(storage: Any) -> dict[str, bytes]:
     return {each.key: bytes(storage.get(each.key)) for each in storage.list("")}
-
-
-def test_kinds_of_errors() -> None:
-    assert is_outage(StorageError("", ErrorKind.STORAGE_TIMEOUT))
-    assert is_outage(StorageError("", ErrorKind.STORAGE_PERMISSION))
-    assert not is_outage(StorageError("", ErrorKind.OBJECT_NOT_FOUND))
-    assert not is_outage(FormatError(""))
-    with skip_damage():
-        raise StorageError("", ErrorKind.OBJECT_NOT_FOUND)
-    with pytest.raises(StorageError), skip_damage():
-        raise StorageError("", ErrorKind.THROTTLED)
-    with pytest.raises(ValueError, match="other"), skip_damage():
-        raise ValueError("other")
 
 
 @pytest.mark.sample(4)

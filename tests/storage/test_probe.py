@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 import zarr
+from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.object_server import Conditions, ObjectServer
 from tests.support.servers import s3_bucket
 
@@ -19,7 +20,6 @@ from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.settings import StorageSettings
-from frazil.testing import Fault, FaultyStorage
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.loopback_http import LoopbackHttp
+from tests.support.loopback_http import serve_folder
 
 import frazil
 from frazil.cli.opening import storage_of
@@ -103,11 +101,7 @@ ENTRY = pytest.mark.parametrize("entry", ENTRIES)
 
 @pytest.mark.parametrize(
     ("make", "name"),
-    [
-        (s3, "ministack"),
-        (google, "gcs"),
-        pytest.param(s3, "ceph", marks=pytest.mark.servers),
-    ],
+    [(s3, "ministack"), (google, "gcs"), pytest.param(s3, "ceph", marks=pytest.mark.servers)],
 )
 @pytest.mark.parametrize("source", ["options", "environment"])
 @ENTRY
@@ -135,8 +129,7 @@ def test_files_and_the_web(
     folder.mkdir()
     (folder / "object").write_bytes(CONTENT)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    with LoopbackHttp(functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:  # type: ignore[arg-type]
-        web = f"http://127.0.0.1:{server.port}/a%20folder"
+    with serve_folder(tmp_path) as server:
+        web = f"{server.url}/a%20folder"
         for url in (str(folder), "a folder", folder.as_uri(), f"file:{folder}", web):
             assert entry(url, {}) == CONTENT, url

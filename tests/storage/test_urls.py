@@ -38,25 +38,9 @@ PATHS = {
     "file://localhost/data/ice": "/data/ice",
 }
 NOT_URLS = (
-    "",
-    "ftp://host/x",
-    "hdfs:/ice",
-    "r2://bucket/a",
-    "mailto:me",
-    "s3:bucket/a",
-    "s3:/bucket/a",
-    "s3://",
-    "az://",
-    "az://account",
-    "abfs://container@account.example.org/a",
-    "http://",
-    "http://host:port/a",
-    "http://[::1/a",
-    "file:data",
-    "file://host/data",
-    "file:",
-    "file:///a%00b",
-    "/a\0b",
+    *("", "ftp://host/x", "hdfs:/ice", "r2://bucket/a", "mailto:me", "s3:bucket/a", "s3:/bucket/a", "s3://"),
+    *("az://", "az://account", "abfs://container@account.example.org/a", "http://", "http://host:port/a"),
+    *("http://[::1/a", "file:data", "file://host/data", "file:", "file:///a%00b", "/a\0b"),
 )
 
 
@@ -199,10 +183,10 @@ def test_options(text: str, options: dict[str, Any], expected: frazil.Storage) -
     [
         ("s3://b", {"regoin": "r"}, "got 'regoin'"),
         ("s3://b", {"anonymous": "perhaps"}, "must be true or false, got 'perhaps'"),
-        ("s3://b", {"account_key": "k"}, "options for s3:// URLs must not include account_key"),
-        ("gs://b", KEY, "must not include access_key_id, secret_access_key"),
-        ("https://h", {"sas-token": "t"}, "must not include sas_token"),
-        ("gs://b", {"requester_pays": True}, "must not include requester_pays"),
+        ("s3://b", {"account_key": "k"}, "s3:// URLs must not have account_key"),
+        ("gs://b", KEY, "must not have access_key_id, secret_access_key"),
+        ("https://h", {"sas-token": "t"}, "must not have sas_token"),
+        ("gs://b", {"requester_pays": True}, "must not have requester_pays"),
         ("az://container/key", {"account": "mine"}, "az://account/container/prefix"),
     ],
 )
@@ -232,17 +216,3 @@ def test_options_that_do_not_fit(text: str, options: dict[str, Any], message: st
 )
 def test_stores_of_containers(text: str, options: dict[str, Any], expected: object) -> None:
     assert parse_url(text).store_config(options) == expected
-
-
-@pytest.mark.parametrize("url", [b"/data", 3, None])
-def test_urls_are_text(url: Any) -> None:
-    with pytest.raises(TypeError):
-        parse_url(url)
-    with pytest.raises(TypeError, match=r"storage_from_url\(\): url must be str or PathLike"):
-        storage_from_url(url)
-
-
-@pytest.mark.parametrize("options", [{"region": 3}, {3: "region"}, {"endpoint_url": b"http://h"}])
-def test_options_are_text(options: Any) -> None:
-    with pytest.raises(TypeError, match="must be str, got"):
-        storage_from_url("s3://b", options)

@@ -172,13 +172,7 @@ def test_options() -> None:
         assert error.value.kind == "storage-config"
 
 
-BAD_HEADERS = [
-    {"bad name": "x"},
-    {"X\r\nY": "x"},
-    {"é": "x"},
-    {"X": "a\nb: secret"},
-    {"X": "\x00secret"},
-]
+BAD_HEADERS = [{"bad name": "x"}, {"X\r\nY": "x"}, {"é": "x"}, {"X": "a\nb: secret"}, {"X": "\x00secret"}]
 
 
 @pytest.mark.parametrize("headers", BAD_HEADERS)

@@ -8,35 +8,12 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
+ROOT = Path(__file__).parents[2]
 #: The modules that docs/api.md lists. Their `__all__` is the public interface.
-PUBLIC_MODULES = (
-    "frazil",
-    "frazil.arrow",
-    "frazil.compat",
-    "frazil.config",
-    "frazil.conflicts",
-    "frazil.credentials",
-    "frazil.dask",
-    "frazil.distributed",
-    "frazil.loader",
-    "frazil.errors",
-    "frazil.jobs",
-    "frazil.ops",
-    "frazil.pipeline",
-    "frazil.session",
-    "frazil.snapshots",
-    "frazil.spark",
-    "frazil.storage",
-    "frazil.store",
-    "frazil.testing",
-    "frazil.types",
-    "frazil.ui",
-    "frazil.virtual",
-    "frazil.xarray",
-    "frazil.zarr_pipeline",
-)
+PUBLIC_MODULES = re.findall(r"^\| `(frazil[\w.]*)`", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
 LONGEST_SUMMARY = 110
 
 
@@ -129,6 +106,9 @@ def gaps_of(public: PublicName) -> list[str]:
         for name in arguments
         if not re.search(rf"^\s+\**{name}\b.*:", described, re.MULTILINE)
     ]
+    order = [name for name in re.findall(r"^    \**(\w+)\b.*:", described, re.MULTILINE) if name in arguments]
+    if order != [name for name in arguments if name in order]:
+        gaps.append("arguments are in another order")
     returns = signature.return_annotation not in (None, "None", "NoReturn", inspect.Signature.empty)
     if returns and not re.search(r"^(Returns|Yields):$", doc, re.MULTILINE):
         gaps.append("no Returns:")

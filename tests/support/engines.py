@@ -36,20 +36,21 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(params=["inline", pytest.param("spark", marks=pytest.mark.spark)])
+_SPARK = pytest.param("spark", marks=pytest.mark.spark)
+
+
+@pytest.fixture(params=["inline", _SPARK])
 def engine(request: pytest.FixtureRequest) -> Engine:
-    from frazil.pipeline import Inline
-
-    if request.param == "inline":
-        return Inline()
-    import frazil.spark
-
-    return frazil.spark.OnSpark(request.getfixturevalue("spark"), jobs=3)
+    return _engine(request)
 
 
-@pytest.fixture(params=["inline", "threads", "processes", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.fixture(params=["inline", "threads", "processes", _SPARK])
 def every_engine(request: pytest.FixtureRequest) -> Engine:
     """Each back end, in turn."""
+    return _engine(request)
+
+
+def _engine(request: pytest.FixtureRequest) -> Engine:
     from frazil.pipeline import Inline, Processes, Threads
 
     if request.param == "spark":
@@ -60,19 +61,15 @@ def every_engine(request: pytest.FixtureRequest) -> Engine:
     return engines[request.param]
 
 
-def in_folders(item: pytest.Item) -> bool:
-    return _is_in_folders(item.path)
-
-
 @cache
-def _is_in_folders(path: Path) -> bool:
+def in_folders(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in FOLDERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Results below their data are no error in tests; those of the warning expect it."""
     for item in items:
-        if in_folders(item):
+        if in_folders(item.path):
             item.add_marker(pytest.mark.filterwarnings("ignore::frazil.errors.MisalignedGroupWarning"))
 
 
@@ -104,7 +101,7 @@ def pytest_runtest_makereport(
 def read_by_the_reference(request: pytest.FixtureRequest) -> Iterator[None]:
     """See the module; ``@pytest.mark.not_for_the_reference(reason)`` where that is not to be."""
     judged = (
-        in_folders(request.node)
+        in_folders(request.node.path)
         and "tmp_path" in request.fixturenames
         and request.node.get_closest_marker("not_for_the_reference") is None
         and find_spec("icechunk") is not None

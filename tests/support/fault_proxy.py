@@ -20,10 +20,9 @@ import time
 from dataclasses import dataclass
 from enum import Enum, auto
 from http.client import HTTPConnection, HTTPResponse
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
-from tests.support.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp, QuietHandler
 from tests.support.patience import patience
 
 if TYPE_CHECKING:
@@ -112,14 +111,11 @@ class FaultProxy(LoopbackHttp):
             connection.close()
 
 
-def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(proxy: FaultProxy) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1
         disable_nagle_algorithm = True
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
 
         def _serve(self) -> None:
             headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
@@ -159,12 +155,7 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
 
         def _error(self, status: int) -> None:
             body = b"<Error><Code>Injected</Code><Message>injected</Message></Error>"
-            self.send_response(status)
-            self.send_header("Content-Type", "application/xml")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            self.wfile.flush()
+            self.reply(status, body, [("Content-Type", "application/xml")])
 
         def _reset(self) -> None:
             # With a linger time of zero, closing sends RST and not FIN.

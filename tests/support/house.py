@@ -8,19 +8,20 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SOURCE = REPOSITORY / "src"
+#: The folders with the packages that import rooms.
+SOURCES = (REPOSITORY / "src", REPOSITORY / "importer" / "src")
 
 
 def is_ours(target: str) -> bool:
     return target.partition(".")[0] == "frazil"
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
+def module_name(path: Path, source: Path) -> str:
+    parts = path.relative_to(source).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-PATHS = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+PATHS = {module_name(path, source): path for source in SOURCES for path in sorted(source.rglob("*.py"))}
 
 
 #: Rooms with inner rooms.

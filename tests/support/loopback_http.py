@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ssl
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterable
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,10 +21,32 @@ class _Server(ThreadingHTTPServer):
         """A client that went away is no news."""
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    """Prints nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def reply(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
+        self.send_response(status)
+        for header in [*headers, ("Content-Length", str(len(body)))]:
+            self.send_header(*header)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.wfile.flush()
+
+
+class FolderHandler(QuietHandler, SimpleHTTPRequestHandler):
+    """Serves the files of a folder."""
+
+
 class LoopbackHttp:
     """Serves with ``handler`` while its ``with`` block runs: https with ``tls``, http without."""
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, handler: Callable[..., BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None
+    ) -> None:
         self._http = _Server(("127.0.0.1", 0), handler)
         if tls is not None:  # the threads shake hands, so that a slow client does not hold up the others
             self._http.socket = tls.wrap_socket(
@@ -44,3 +69,11 @@ class LoopbackHttp:
     def port(self) -> int:
         """The port it listens on."""
         return int(self._http.server_address[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+def serve_folder(folder: Path, handler: type[FolderHandler] = FolderHandler) -> LoopbackHttp:
+    return LoopbackHttp(partial(handler, directory=str(folder)))

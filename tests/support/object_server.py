@@ -25,12 +25,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from enum import Enum, auto
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-from tests.support.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp, QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,11 +97,6 @@ class ObjectServer(LoopbackHttp):
         self._generations = itertools.count(1)
         self._lock = threading.RLock()
         super().__init__(_handler(self))
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.port}"
 
     def make_bucket(self, name: str) -> None:
         """Make an empty bucket."""
@@ -236,27 +230,17 @@ def _http_date(text: str) -> datetime:
     return datetime.strptime(text, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
 
 
-def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(server: ObjectServer) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1
         disable_nagle_algorithm = True
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
 
         def _serve(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
             body = self.rfile.read(int(headers.get("content-length", 0)))
             answer = server.answer(Request(self.command, self.path, headers), body)
-            self.send_response(answer.status)
-            for name, value in answer.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(answer.body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(answer.body)
-            self.wfile.flush()
+            self.reply(answer.status, answer.body, answer.headers.items())
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
 

@@ -25,8 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.programs import WARNINGS
-
+#: Options of Python: warnings are errors, but for one of another package. Later options win.
+WARNINGS: Final = (
+    *("-W", "error"),
+    # flox, which xarray's groupby imports where it is installed, with numpy 2.5
+    *("-W", "ignore:The 'generic' unit for NumPy:DeprecationWarning"),
+)
 _PACKAGES: Final = ("numpy", "pandas", "pyarrow", "xarray", "zarr", "zarr.storage", "h5netcdf")
 
 
@@ -47,11 +51,7 @@ class Programs:
     _server: subprocess.Popen[str] | None = field(default=None, init=False)
 
     def run(
-        self,
-        program: Path,
-        *arguments: str,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
+        self, program: Path, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> Done:
         """Run a program to its end. The files that it writes into its current folder go to ``cwd``."""
         if self._server is None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.survey import digests
-from frazil.survey.digests import DistinctRanges, Marks, Ranges, id_digests
+from frazil.survey import columns
+from frazil.survey.columns import DistinctRanges, Marks, Ranges, id_digests
 
 IDS = st.lists(st.binary(min_size=12, max_size=12), max_size=40)
 
@@ -21,7 +21,7 @@ def matrix(ids: list[bytes]) -> np.ndarray:
 def test_marks_are_membership(old: list[bytes], alive: list[bytes], start_bits: int) -> None:
     """Also with more files than first bits, which are then not compared."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digests, "_START_BITS", start_bits)
+        patch.setattr(columns, "_START_BITS", start_bits)
         marks = Marks(matrix(old))
         for part in (alive[:3], alive[3:], old[::2]):
             marks.mark(np.unique(id_digests(matrix(part))))
@@ -33,7 +33,7 @@ def test_marks_are_membership(old: list[bytes], alive: list[bytes], start_bits: 
 def test_equal_digests_are_marked_together(ids: list[bytes], data: st.DataObject) -> None:
     """A digest of one bit, so that most ids have the digest of another id."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digests, "_DROPPED_BITS", np.uint64(63))
+        patch.setattr(columns, "_DROPPED_BITS", np.uint64(63))
         alive = data.draw(st.sets(st.sampled_from(ids))) if ids else set()
         marks = Marks(matrix(ids))
         marks.mark(id_digests(matrix(sorted(alive))))
@@ -62,8 +62,8 @@ def ranges(numbers: list[int]) -> Ranges:
 def test_each_range_counts_once(parts: list[list[int]]) -> None:
     """Small blocks, so that repetitions are removed several times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digests, "_BLOCK", 5)
-        patch.setattr(digests, "_GATHERED", 12)
+        patch.setattr(columns, "_BLOCK", 5)
+        patch.setattr(columns, "_GATHERED", 12)
         distinct = DistinctRanges()
         for part in parts:
             distinct.add(ranges(part))
@@ -78,8 +78,8 @@ def test_ranges_of_more_than_four_gibibytes_beside_short_ranges() -> None:
 
 
 def test_repetitions_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "_BLOCK", 50)
-    monkeypatch.setattr(digests, "_GATHERED", 200)
+    monkeypatch.setattr(columns, "_BLOCK", 50)
+    monkeypatch.setattr(columns, "_GATHERED", 200)
     distinct = DistinctRanges()
     for _ in range(100):
         distinct.add(ranges(list(range(50))))

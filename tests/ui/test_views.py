@@ -20,9 +20,6 @@ from frazil.cli.main import main
 pytestmark = pytest.mark.browser
 
 
-CALENDARS = ("noleap", "360_day", "julian", "standard", "proleptic_gregorian")
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page of a small repository with coordinates and two versions of a temperature."""
@@ -47,14 +44,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "again", data=np.random.default_rng(0).random(1000), chunks=(500,), dimension_names=["n"]
         )
         times = root.create_group("times")
-        for calendar in CALENDARS:
-            attributes = {"units": "days since 1500-02-27", "calendar": calendar}
-            days = times.create_array(calendar, data=np.arange(3.0), dimension_names=[calendar])
-            days.attrs.update({**attributes, "bounds": f"{calendar}_bnds"})
-            edges = np.arange(3.0)[:, None] + [-0.5, 0.5]
-            times.create_array(f"{calendar}_bnds", data=edges, dimension_names=[calendar, "side"])
-        flags: dict[str, Any] = {"flag_values": [0, 4], "flag_meanings": "good bad", "units": "1"}
-        root.create_array("flags", data=np.array([[0, 4], [4, 4]], "u1"), attributes=flags)
+        days = times.create_array("noleap", data=np.arange(3.0), dimension_names=["noleap"])
+        days.attrs.update({"units": "days since 1500-02-27", "calendar": "noleap"})
         ocean = root.create_group("ocean")
         for name, units in (("nav_lat", "degrees_north"), ("nav_lon", "degrees_east")):
             places = np.mgrid[-40:41:20, 0:40:10][0 if name == "nav_lat" else 1].astype("f8")
@@ -64,18 +55,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             group = root.create_group(name, attributes={"proj:code": code})
             for axis, metres in (("x", np.linspace(-2e6, 2e6, 4)), ("y", np.linspace(2e6, -2e6, 5))):
                 group.create_array(axis, data=metres, dimension_names=[axis]).attrs["units"] = "m"
-            group.create_array(
-                "ice",
-                data=np.arange(20.0).reshape(5, 4),
-                dimension_names=["y", "x"],
-                attributes={"frazil_statistics": False},
-            )
+            group.create_array("ice", data=np.arange(20.0).reshape(5, 4), dimension_names=["y", "x"])
     with repo.transaction("main", message="correct one day", metadata={"author": "Grace"}) as store:
         for name in ("t", "whole"):
             zarr.open_array(store, path=name)[2] = 80.5
         again = zarr.open_array(store, path="again")
         zarr.open_array(store, path="times/noleap")[1] = 1.5
-        zarr.open_group(store).create_group(".frazil").create_array("url", data=np.arange(3))
         again[:500] = again[:500]  # the same values in a new chunk
         again[500:] = 1
     assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
@@ -96,12 +81,6 @@ def test_history_by_keyboard(page: Any, address: str) -> None:
     page.keyboard.press("Home")
     page.get_by_role("searchbox").fill("author:grace")
     page.get_by_text("1 of 3 commits").wait_for()
-
-
-def test_names_are_text(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/")
-    page.get_by_text("<img src=x onerror=alert(1)>", exact=True).wait_for()
-    assert page.locator("img").count() == 0
 
 
 def test_values_at_a_typed_date(page: Any, address: str) -> None:
@@ -129,22 +108,6 @@ def test_line_and_table(page: Any, address: str) -> None:
     page.get_by_role("rowheader", name="2020-01-03").wait_for()
 
 
-@pytest.mark.parametrize("calendar", CALENDARS)
-def test_times_have_the_dates_of_their_calendar(page: Any, address: str, calendar: str) -> None:
-    cftime = pytest.importorskip("cftime", reason="needs the group `test`")
-    units = "days since 1500-02-27"
-    numbers = [0, 1.5 if calendar == "noleap" else 1, 2]
-    dates = [cftime.num2date(number, units, calendar) for number in numbers]
-    minutes = [date.strftime("%Y-%m-%d %H:%M") for date in dates]
-    page.goto(f"{address}#/v/main/times/{calendar}?view=data&show=table")
-    page.get_by_text("3 values:").wait_for()
-    shown = page.get_by_role("cell").all_inner_texts()
-    assert [text if len(text) > 10 else f"{text} 00:00" for text in shown] == minutes
-    page.goto(f"{address}#/v/main/times/{calendar}_bnds?view=data")
-    first, last = (cftime.num2date(number, units, calendar) for number in (-0.5, 2.5))
-    page.get_by_text(f"6 values: {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}").wait_for()
-
-
 def test_difference_of_times_is_a_duration(page: Any, address: str) -> None:
     page.goto(f"{address}#/diff/main~1/main/times/noleap?view=data")
     page.get_by_text(
@@ -155,25 +118,18 @@ def test_difference_of_times_is_a_duration(page: Any, address: str) -> None:
 def test_a_typed_place_is_never_another_one(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     date = page.get_by_role("textbox", name="time")
-    for text, reason in (
-        ("1990", "time goes from 2020-01-01 to 2020-01-04, and the nearest label is 2020-01-01. Shown: 2020"),
-        ("2019-02-29", "The calendar standard has no date 2019-02-29"),
-        ("#4", "The indices of time go from 0 to 3. Shown: 2020-01-01."),
-    ):
-        date.fill(text)
-        page.keyboard.press("Enter")
-        page.get_by_role("alert").get_by_text(reason).wait_for()
-        assert date.input_value() == text
-        assert date.get_attribute("aria-invalid") == "true"
+    date.fill("#4")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").get_by_text("The indices of time go from 0 to 3. Shown: 2020-01-01.").wait_for()
+    assert (date.input_value(), date.get_attribute("aria-invalid")) == ("#4", "true")
     date.fill("2020-01")
     page.keyboard.press("Enter")
     page.get_by_role("alert").wait_for(state="detached")
     assert date.input_value() == "2020-01-01"
     point = page.get_by_role("textbox", name="Add a point")
-    for text, label in (("-45, 30", "lon 315, lat 30"), ("355, 60", "lon 0, lat 60")):
-        point.fill(text)
-        page.keyboard.press("Enter")
-        page.get_by_text(f": {label}").first.wait_for()
+    point.fill("-45, 30")
+    page.keyboard.press("Enter")
+    page.get_by_text(": lon 315, lat 30").first.wait_for()
     point.fill("10, 95")
     page.keyboard.press("Enter")
     page.get_by_text("lat goes from -60 to 60, and the nearest label is 60.").wait_for()
@@ -187,28 +143,6 @@ def test_north_is_up_where_latitudes_are_known(page: Any, address: str) -> None:
     for array, first in (("t", "60"), ("ocean/sst", "4")):
         page.goto(f"{address}#/v/main/{array}?view=data&show=table")
         page.get_by_role("rowheader").first.get_by_text(first, exact=True).wait_for()
-
-
-def test_flags_have_meanings_and_no_mean(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/flags?view=data")
-    page.get_by_text("4 values. 4 (bad): 3; 0 (good): 1.").wait_for()
-    page.get_by_role("application").focus()
-    page.keyboard.press("ArrowRight")
-    page.get_by_text("dimension 1 1, dimension 0 0: 4 (bad)").wait_for()
-
-
-def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -> None:
-    page.goto(address)
-    page.get_by_role("link", name="/times/noleap").wait_for()
-    assert page.get_by_text(".frazil").count() == 0
-    page.get_by_role("link", name="Differences from its parent").click()
-    page.get_by_text("nodes differ").wait_for()
-    assert page.get_by_text(".frazil").count() == 0
-    page.goto(f"{address}#/v/main/")
-    page.get_by_role("treeitem", name="flags").wait_for()
-    assert page.get_by_text(".frazil").count() == 0
-    page.goto(f"{address}#/v/main/.frazil/url?view=data")
-    page.get_by_text("3 values: 0 to 2").wait_for()
 
 
 def colour_at(page: Any, x: float, y: float) -> Any:
@@ -263,20 +197,6 @@ def test_chunks_by_commit(page: Any, address: str) -> None:
     page.go_back()
     commits.get_by_role("link").first.click()
     page.get_by_role("heading", name="correct one day").wait_for()
-
-
-def test_chunks_by_statistics(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/t?view=chunks&colour=kind")
-    page.get_by_role("combobox", name="Colour").select_option("largest value")
-    legend = page.locator(".legend")
-    legend.get_by_text("39").wait_for()
-    ends = ([68, 1, 84], [253, 231, 37])
-    chunks = page.get_by_role("application")
-    wait_for_cells(chunks, lambda cells: (cells[0], cells[3]) == ends and len({*map(tuple, cells)}) == 4)
-    page.goto(f"{address}#/v/main/t?view=chunks&colour=gaps&cell=2,0,0")
-    page.locator(".map-foot").get_by_text("minimum 80.5, maximum 80.5, mean 80.5").wait_for()
-    page.goto(f"{address}#/v/main/polar/ice?view=chunks&colour=mean")
-    legend.get_by_text("1 chunk without statistics").wait_for()
 
 
 def test_points_as_lines(page: Any, address: str) -> None:

@@ -13,13 +13,13 @@ GROUP = b'{"zarr_format": 3, "node_type": "group"}'
 EDGE = 16
 
 
-def array_document(ndim: int) -> bytes:
-    """An array with 16 chunks along each of its dimensions."""
+def array_document(ndim: int, shape: list[int] | None = None) -> bytes:
+    """An array with 16 chunks along each of its dimensions, or of another shape."""
     return json.dumps(
         {
             "zarr_format": 3,
             "node_type": "array",
-            "shape": [EDGE] * ndim,
+            "shape": shape or [EDGE] * ndim,
             "data_type": "uint8",
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1] * ndim}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},

@@ -1,4 +1,4 @@
-"""dask arrays stored in sessions and forks."""
+"""dask arrays stored in sessions. `tests/parity/test_dask_and_xarray.py` stores them in forks."""
 
 from __future__ import annotations
 
@@ -22,22 +22,6 @@ from_array: Any = da.from_array
 def arrays(store: frazil.IcechunkStore) -> list[zarr.Array[Any]]:
     root = zarr.open_group(store, mode="a")
     return [root.require_array(name, shape=(20, 30), chunks=(4, 5), dtype="f8") for name in ("a", "b")]
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("split_every", [None, 1, 3, 100])
-def test_a_fork_comes_back_with_everything(session: frazil.Session, split_every: int | None) -> None:
-    arrays(session.store)
-    fork = session.fork()
-    zarr.create_group(fork.store, path="made in the fork")
-    data = np.random.default_rng(0).random((20, 30))
-    sources = [from_array(data, chunks=(8, 10)), from_array(data, chunks=(4, 30)) * 2]
-    done = store_dask(sources=sources, targets=arrays(fork.store), split_every=split_every)
-    assert done is fork
-    session.merge(fork)
-    for name, expected in (("a", data), ("b", data * 2)):
-        np.testing.assert_array_equal(zarr.open_array(session.store, path=name)[:], expected)
-    assert "made in the fork" in zarr.open_group(session.store)
 
 
 def test_refusals(session: frazil.Session, repo: frazil.Repository) -> None:
@@ -133,19 +117,13 @@ def test_workers_elsewhere_cannot_read_memory(tmp_path: Path) -> None:
             assert np.asarray(target[:]).tolist() == [0, 1, 2, 3]
 
 
-def test_forks_in_lists(session: frazil.Session, repo: frazil.Repository) -> None:
+def test_sessions_of_arrays(session: frazil.Session) -> None:
     arrays(session.store)
-    forks = [session.fork() for _ in range(4)]
-    for n, fork in enumerate(forks):
-        arrays(fork.store)[0][4 * n : 4 * n + 4] = n + 1
-    assert extract_session(arrays(forks[0].store)[0]) is forks[0]
+    fork = session.fork()
+    assert extract_session(arrays(fork.store)[0]) is fork
     assert extract_session(arrays(session.store)[0]) is session
-    session.merge(merge_sessions([forks[:1], [forks[1:2], forks[2:]]]))
-    assert (
-        np.asarray(arrays(session.store)[0][:, 0]).tolist() == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [0] * 4
-    )
     with pytest.raises(TypeError, match="got int"):
-        merge_sessions(forks[0], 3)  # type: ignore[arg-type]
+        merge_sessions(fork, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one"):
         merge_sessions([])
     with pytest.raises(TypeError, match="MemoryStore"):

@@ -53,14 +53,10 @@ class SlowStorage(MemoryStorage):
         return super().get(key, start, stop)
 
 
-@pytest.fixture
-def slow() -> SlowStorage:
-    return SlowStorage()
-
-
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "FusedCodecPipeline"])
-def test_chunks_are_awaited(slow: SlowStorage, packed: bool, pipeline: str) -> None:
+def test_chunks_are_awaited(packed: bool, pipeline: str) -> None:
+    slow = SlowStorage()
     config = frazil.RepositoryConfig(packing=frazil.PackingConfig(enabled=packed))
     repo = frazil.Repository.create(slow, config=config)
     session = repo.writable_session("main")
@@ -84,7 +80,8 @@ def test_chunks_are_awaited(slow: SlowStorage, packed: bool, pipeline: str) -> N
 
 
 @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "FusedCodecPipeline"])
-def test_existing_chunks_are_recognised_without_blocking(slow: SlowStorage, pipeline: str) -> None:
+def test_existing_chunks_are_recognised_without_blocking(pipeline: str) -> None:
+    slow = SlowStorage()
     config = frazil.RepositoryConfig(
         chunks=frazil.ChunksConfig(deduplicate=True), packing=frazil.PackingConfig(enabled=False)
     )

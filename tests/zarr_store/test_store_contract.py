@@ -185,11 +185,7 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
         assert await store.exists("foo/c/0/1")
         assert not await store.exists("foo/c/1/1")
         await store.delete_dir("foo")
-        assert await _collect_aiterator(store.list()) == (
-            "zarr.json",
-            "foo-bar/zarr.json",
-            "foo-bar/c/0",
-        )
+        assert await _collect_aiterator(store.list()) == ("zarr.json", "foo-bar/zarr.json", "foo-bar/c/0")
 
     async def test_delete_nonexistent_key_does_not_raise(self, store: IcechunkStore) -> None:
         put(store, "foo/c/0", buffer(CHUNK))

@@ -69,30 +69,6 @@ def test_to_icechunk_and_back(
     assert_identical(read(reopened(session)), dataset)
 
 
-def test_data_arrays(session: frazil.Session) -> None:
-    named, unnamed = weather()["wind"], xr.DataArray(np.arange(3), dims="x")
-    to_icechunk(named, session, group="named")
-    to_icechunk(unnamed, session, group="unnamed")
-    assert_identical(read(session.store, group="named")["wind"], named)
-    assert open_dataarray(
-        session.store, engine="zarr", group="unnamed", consolidated=False
-    ).values.tolist() == [0, 1, 2]
-    with pytest.raises(TypeError, match="got int"):
-        to_icechunk(3, session)  # type: ignore[arg-type]
-
-
-def test_modes(session: frazil.Session) -> None:
-    to_icechunk(weather(), session)
-    with pytest.raises(FileExistsError):
-        to_icechunk(weather(), session)
-    smaller = weather()[["height"]] * 2
-    to_icechunk(smaller, session, mode="w")
-    assert_identical(read(session.store), smaller)
-    session.commit("done")
-    with pytest.raises(frazil.ReadOnlyError):
-        to_icechunk(smaller, session, mode="w")
-
-
 @pytest.mark.parametrize("chunks", [None, {}])
 @pytest.mark.parametrize("is_new", [False, True])
 @pytest.mark.parametrize("engine", ["frazil", "zarr"])
@@ -179,6 +155,15 @@ def test_names(session: frazil.Session) -> None:
     for name in ("", "a/b"):
         with pytest.raises(frazil.InvalidInputError, match="must not be empty"):
             to_icechunk(xr.Dataset({name: ("x", [1])}), session, group="refused")
+
+
+def test_other_values_and_sessions_that_only_read_are_refused(session: frazil.Session) -> None:
+    with pytest.raises(TypeError, match="got int"):
+        to_icechunk(3, session)  # type: ignore[arg-type]
+    to_icechunk(weather(), session)
+    session.commit("done")
+    with pytest.raises(frazil.ReadOnlyError):
+        to_icechunk(weather(), session, mode="w")
 
 
 def test_dask_arrays_without_elements(session: frazil.Session) -> None:

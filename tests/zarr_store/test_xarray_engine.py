@@ -107,10 +107,7 @@ def test_values_are_read_when_they_are_needed(folder: str) -> None:
     assert not open_dataset(f"{folder}:era5/air", engine="frazil")["t"].variable._in_memory
     assert data["t"].mean().compute().item() == weather(5)["t"].mean().item()
     both = xr.open_mfdataset(
-        [f"file://{folder}@v1:era5/air"] * 2,
-        engine="frazil",
-        combine="nested",
-        concat_dim="run",
+        [f"file://{folder}@v1:era5/air"] * 2, engine="frazil", combine="nested", concat_dim="run"
     )
     assert both.sizes["run"] == 2
 
@@ -227,21 +224,6 @@ def test_dask_names_contain_the_version(tmp_path: Path, monkeypatch: pytest.Monk
         zarr.open_array(session.store, path="g/t")[:] = value
         states.append(open_dataset(session, group="g", engine="frazil", chunks={})["t"].data)
     assert len({*(each.name for each in states), opened[-1]["session"].data.name}) == 3
-
-
-@pytest.mark.deep
-@pytest.mark.filterwarnings("ignore:Couldn't detect a suitable IP address:RuntimeWarning")
-def test_a_version_is_not_the_one_that_a_cluster_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
-        distributed.Client(cluster),
-    ):
-        for value in range(3):
-            xr.Dataset({"t": ("x", np.full(5, value))}).frazil.to("ice:g", mode="w")
-            data = open_dataset("ice:g", engine="frazil", chunks={}).persist()
-            assert set(data["t"].values) == {value}
 
 
 def test_a_tree_needs_few_requests(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 import type { Properties } from "../base/json";
 import { clamp, f64, nth } from "../base/lists";
-import { type Decoded } from "../cf/cf";
-import type { ArrayNode, Snapshot } from "../format/types";
-import { type Reader, valuesOf } from "../page/home";
+import type { Decoded } from "../cf/cf";
+import type { ArrayNode } from "../format/types";
+import { type ArrayProps, valuesOf } from "../page/home";
 import { useLoad } from "../page/state";
 import { arrayNear, attributes, coordinate, dimensionName } from "./nodes";
-import { type Scale, scaleOf } from "./scale";
+import { NUMBERS, type Scale, scaleOf } from "./scale";
 import { type Box, boxShape, cellEdges, cellFinder } from "./slices";
 
 const LONGEST = 500_000; // values of a coordinate
@@ -24,10 +24,12 @@ export interface Axis {
   readonly title: string;
   readonly length: number;
   readonly units?: string | undefined;
-  /** Shape of the coordinate that are no times. */
+  /** The numbers of the coordinate. */
+  readonly numbers?: Float64Array | undefined;
+  /** The same, unless they are times. */
   readonly values?: Float64Array | undefined;
-  /** Times, and how they are written. */
-  readonly times?: { readonly values: Float64Array; readonly scale: Scale } | undefined;
+  /** How the numbers are written. */
+  readonly scale: Scale;
   /** Edges of the cells in the coordinate, where the picture has cells between them; otherwise all cells have one width. */
   readonly edges?: Float64Array | undefined;
   /** The first index is at the lower end: the axis goes north or up. */
@@ -46,11 +48,7 @@ export interface Axis {
 }
 
 /** Coordinates of all dimensions that have them. A coordinate that cannot be read leaves the index. */
-export function useCoordinates(
-  reader: Reader,
-  snapshot: Snapshot,
-  node: ArrayNode,
-): { coordinates: ReadonlyMap<number, Coordinate>; waiting: boolean } {
+export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
   const loaded = useLoad(
     async (signal) => {
       const coordinates = new Map<number, Coordinate>();
@@ -94,8 +92,8 @@ export function useCoordinates(
 const EMPTY: ReadonlyMap<number, Coordinate> = new Map();
 
 /** Pairs of bounds as edges, if each cell begins where the one before ends. */
-function joined({ values, isTime }: Decoded, of: Decoded): Float64Array | undefined {
-  if (!(values instanceof Float64Array) || isTime !== of.isTime || values.length === 0) return undefined;
+function joined({ values, clock }: Decoded, of: Decoded): Float64Array | undefined {
+  if (!(values instanceof Float64Array) || !clock !== !of.clock || values.length === 0) return undefined;
   const edges = Float64Array.from({ length: values.length / 2 + 1 }, (_, at) =>
     at ? f64(values, 2 * at - 1) : f64(values, 0),
   );
@@ -142,11 +140,12 @@ export function axisOf(
   const [first, extent] = edges ? [f64(edges, 0), f64(edges, length) - f64(edges, 0)] : [0, length];
   const place = (value: number): number => turned((value - first) / extent);
   return {
-    title: decoded?.units && !decoded.isTime ? `${name} (${decoded.units})` : name,
+    title: decoded?.units && !decoded.clock ? `${name} (${decoded.units})` : name,
     length,
     units: decoded?.units,
-    values: decoded?.isTime ? undefined : numbers,
-    times: decoded?.clock && numbers ? { values: numbers, scale: scaleOf(decoded) } : undefined,
+    numbers,
+    values: decoded?.clock ? undefined : numbers,
+    scale: decoded?.clock ? scaleOf(decoded) : NUMBERS,
     edges,
     isTurned,
     isUneven,
@@ -188,13 +187,13 @@ export function aspect(node: ArrayNode, vertical: number, x: Axis, y: Axis): num
   return ratio && ratio > 0.05 && ratio < 20 ? ratio : undefined;
 }
 
-/** Whether an axis is of longitudes: by CF, or, if it has neither a standard name nor units, by its name. */
-export const isLongitude = (name: string, { standard_name, units }: Properties): boolean =>
-  standard_name === "longitude" ||
-  /^degrees?(_east|_?E)$/.test(String(units)) ||
-  (standard_name === undefined && units === undefined && /^(lon|longitude)$/i.test(name));
+/** Whether an axis is of such degrees: by CF, or, if it has neither a standard name nor units, by its name. */
+const degreesOf =
+  (standardName: string, unit: RegExp, names: RegExp) =>
+  (name: string, { standard_name, units }: Properties): boolean =>
+    standard_name === standardName ||
+    unit.test(String(units)) ||
+    (standard_name === undefined && units === undefined && names.test(name));
 
-export const isLatitude = (name: string, { standard_name, units }: Properties): boolean =>
-  standard_name === "latitude" ||
-  /^degrees?(_north|_?N)$/.test(String(units)) ||
-  (standard_name === undefined && units === undefined && /^(lat|latitude)$/i.test(name));
+export const isLongitude = degreesOf("longitude", /^degrees?(_east|_?E)$/, /^(lon|longitude)$/i);
+export const isLatitude = degreesOf("latitude", /^degrees?(_north|_?N)$/, /^(lat|latitude)$/i);

@@ -59,15 +59,11 @@ const SAMPLE = 50_000;
 /** The values below which `low` and `high` percent of the numbers lie; equal numbers are spread a little. */
 export function robust(values: Float64Array, low = 2, high = 98): Limits {
   const step = Math.max(1, Math.floor(values.length / SAMPLE));
-  const sample = new Float64Array(Math.ceil(values.length / step));
-  let size = 0;
-  for (let at = 0; at < values.length; at += step) {
-    const value = f64(values, at);
-    if (Number.isFinite(value)) sample[size++] = value;
-  }
-  if (size === 0) return [0, 1];
-  const sorted = sample.subarray(0, size).sort();
-  const at = (percent: number): number => f64(sorted, Math.round((percent / 100) * (size - 1)));
+  const length = Math.ceil(values.length / step);
+  const sample = Float64Array.from({ length }, (_, at) => f64(values, at * step));
+  const sorted = sample.filter(Number.isFinite).sort();
+  if (sorted.length === 0) return [0, 1];
+  const at = (percent: number): number => f64(sorted, Math.round((percent / 100) * (sorted.length - 1)));
   return spread([at(low), at(high)]);
 }
 

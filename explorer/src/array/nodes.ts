@@ -126,9 +126,11 @@ export function withUnits(snapshot: Snapshot, node: ArrayNode): ArrayNode {
   const owner = ownersOf(snapshot).get(node.path);
   if (!owner) return node;
   const { units, calendar } = attributes(owner);
-  const document = { ...node.document, attributes: { units, calendar, ...own } };
-  return Object.create(node, { document: { value: document } }) as ArrayNode;
+  return withAttributes(node, { units, calendar, ...own });
 }
+
+export const withAttributes = (node: ArrayNode, attributes: Properties): ArrayNode =>
+  Object.create(node, { document: { value: { ...node.document, attributes } } }) as ArrayNode;
 
 /** An attribute of a node, or of the groups around it. */
 export const inherited = (snapshot: Snapshot, node: Node, name: string): unknown =>

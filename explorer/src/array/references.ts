@@ -1,7 +1,7 @@
 /** The references of the chunks of an array: their kinds, and what differs between two versions. */
 
-import { f64, i32, nth, type Shape, u32 } from "../base/lists";
-import { ChunkKind, type ChunkTable } from "../format/types";
+import { f64, i32, nth, product, type Shape, u32 } from "../base/lists";
+import { ChunkKind, type ChunkTable, type Selection } from "../format/types";
 
 /** Kinds as a person sees them; colours by Okabe and Ito. */
 export const KINDS = [
@@ -30,11 +30,10 @@ export function kinds(table: ChunkTable): Uint8Array {
 }
 
 export function summary(
-  table: ChunkTable | undefined,
+  table: ChunkTable,
   places: number,
 ): { kinds: { name: string; colour: string; count: number; size: number }[]; size: number } {
   const totals = KINDS.map((kind) => ({ ...kind, count: 0, size: 0 }));
-  if (!table) return { kinds: totals, size: 0 };
   kinds(table).forEach((kind, row) => {
     nth(totals, kind).count++;
     nth(totals, kind).size += f64(table.size, row);
@@ -67,7 +66,7 @@ export function rowFinder(
 ): (coords: Uint32Array, at: number) => number {
   if (rank === 0) return () => table.length - 1;
   const extent = extentOf(rank, table.coords);
-  const places = extent.reduce((product, length) => product * length, 1);
+  const places = product(extent);
   const isInside = (coords: Uint32Array, at: number): boolean =>
     extent.every((length, dimension) => u32(coords, at * rank + dimension) < length);
   if (places > DENSE || places > 1000 * table.length) {
@@ -131,11 +130,7 @@ function isSame(before: ChunkTable, old: number, after: ChunkTable, row: number)
   return !now?.some((byte, at) => byte !== former?.[at]);
 }
 
-export const chunkBox = (
-  coords: Shape,
-  shape: Shape,
-  chunkShape: Shape,
-): { start: number[]; stop: number[] } => ({
+export const chunkBox = (coords: Shape, shape: Shape, chunkShape: Shape): Selection => ({
   start: coords.map((at, dimension) => Math.min(at * nth(chunkShape, dimension), nth(shape, dimension))),
   stop: coords.map((at, dimension) => Math.min((at + 1) * nth(chunkShape, dimension), nth(shape, dimension))),
 });

@@ -2,7 +2,7 @@
 
 import type { Shape } from "../base/lists";
 import { type Clock, type Tick, timeTicks } from "../cf/calendar";
-import { type Decoded } from "../cf/cf";
+import type { Decoded } from "../cf/cf";
 import { number } from "../page/text";
 import { type Limits, ticks } from "./colour";
 
@@ -51,9 +51,8 @@ export function scaleOf({ clock, units, flags, text }: Omit<Decoded, "label" | "
 }
 
 /** A difference of times is a duration in the unit of the array. */
-export function differenceScale({ clock, units }: Pick<Decoded, "clock" | "units">): Scale {
-  return clock ? numeric(...clock.duration) : numeric(unitsOf(units));
-}
+export const differenceScale = ({ clock, units }: Pick<Decoded, "clock" | "units">): Scale =>
+  clock ? numeric(...clock.duration) : numeric(unitsOf(units));
 
 /** A value with its unit. */
 export const full = ({ text, units }: Scale, value: number): string =>

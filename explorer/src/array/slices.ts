@@ -1,7 +1,9 @@
 /** Which part of an array a view shows, as text in the address and as a region to read. */
 
 import { clamp, f64, firstWhere, nth, type Shape, strides } from "../base/lists";
-import { type Clock, periodOf } from "../cf/calendar";
+import { periodOf } from "../cf/calendar";
+import type { Decoded } from "../cf/cf";
+import type { Selection } from "../format/types";
 
 export interface Slice {
   /** Dimension along the horizontal axis; -1 for an array without dimensions. */
@@ -15,7 +17,7 @@ export interface Slice {
   readonly to: Shape;
 }
 
-export type Box = { readonly start: number[]; readonly stop: number[]; readonly step: number[] };
+export type Box = Required<Selection>;
 
 const whole = (text: string | undefined, other: number): number =>
   text !== undefined && /^\d+$/.test(text) ? Number(text) : other;
@@ -26,13 +28,8 @@ export function parseSlice(shape: Shape, query: Readonly<Record<string, string>>
   const long = shape.map((_, dimension) => dimension).filter((dimension) => nth(shape, dimension) > 1);
   const usual = long.length > 0 ? long : shape.map((_, dimension) => dimension);
   const x = clamp(whole(query["x"], usual.at(-1) ?? -1), -1, rank - 1);
-  const line = query["y"] === "none" || long.length < 2;
-  let y =
-    line && query["y"] === undefined
-      ? -1
-      : query["y"] === "none"
-        ? -1
-        : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
+  const isLine = query["y"] === "none" || (query["y"] === undefined && long.length < 2);
+  let y = isLine ? -1 : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
   if (y === x)
     y =
       query["x"] !== undefined && query["y"] === undefined
@@ -151,15 +148,8 @@ export function cellFinder(edges: Float64Array, period = 0): (value: number) => 
   };
 }
 
-/** The labels of a dimension, among which a person looks for one. */
-export interface Labels {
-  readonly name: string;
-  readonly values: Float64Array | string[];
-  readonly clock?: Clock | undefined;
-  /** Values that differ by 360 are one place. */
-  readonly isLongitude?: boolean;
-  label(index: number): string;
-}
+/** The labels of a dimension, among which a person looks for one. Longitudes that differ by 360 are one place. */
+export type Labels = Pick<Decoded, "values" | "clock" | "label"> & { name: string; isLongitude?: boolean };
 
 const TURN = 360;
 const turned = (value: number): number => ((value % TURN) + TURN) % TURN;

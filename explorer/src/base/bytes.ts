@@ -4,20 +4,20 @@ export const viewOf = (bytes: Uint8Array): DataView =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
 /** An unsigned integer of 64 bits. */
-export function wide(view: DataView, position: number): number {
-  return view.getUint32(position, true) + view.getUint32(position + 4, true) * 2 ** 32;
-}
+export const wide = (view: DataView, position: number): number =>
+  view.getUint32(position, true) + view.getUint32(position + 4, true) * 2 ** 32;
 
 const decoder = new TextDecoder();
-export function text(data: Uint8Array): string {
-  return decoder.decode(data);
-}
+export const text = (data: Uint8Array): string => decoder.decode(data);
 
 export const hex = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 export const unhex = (digits: string): Uint8Array =>
   Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+
+export const unbase64 = (letters: string): Uint8Array<ArrayBuffer> =>
+  Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
 
 export function joined(parts: readonly Uint8Array[]): Uint8Array {
   const [only] = parts;

@@ -20,3 +20,5 @@ export const unsupported = of("unsupported");
 export const unknownCodec = of("codec");
 export const notFound = of("not-found");
 export const wrongFormat = of("format");
+export const forbidden = of("forbidden");
+export const networkFailure = of("network");

@@ -7,30 +7,30 @@ type Date3 = [year: number, month: number, day: number];
 const MONTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 const LEAP_MONTHS = MONTHS.map((days, month) => (month === 1 ? 29 : days));
 
-/** Days and dates of the Gregorian or the Julian rule; years are astronomical. Both by March-based years. */
-function marchDays([year, month, day]: Date3, isJulian: boolean): number {
-  const y = month <= 2 ? year - 1 : year;
-  const dayOfYear = Math.floor((153 * (month + (month > 2 ? -3 : 9)) + 2) / 5) + day - 1;
-  const leap = isJulian
-    ? Math.floor(y / 4) - 2
-    : Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400);
-  return y * 365 + leap + dayOfYear - 719468;
-}
-
-function marchDate(days: number, isJulian: boolean): Date3 {
-  // a guess that is at most one year off
-  let y = Math.floor((days + 719468) / (isJulian ? 365.25 : 365.2425));
-  while (marchDays([y + 1, 3, 1], isJulian) <= days) y++;
-  while (marchDays([y, 3, 1], isJulian) > days) y--;
-  const dayOfYear = days - marchDays([y, 3, 1], isJulian);
-  const m = Math.floor((5 * dayOfYear + 2) / 153);
-  const month = m < 10 ? m + 3 : m - 9;
-  return [month <= 2 ? y + 1 : y, month, dayOfYear - Math.floor((153 * m + 2) / 5) + 1];
-}
-
-/** 1582-10-15, the first day of the Gregorian calendar. */
-const REFORM = marchDays([1582, 10, 15], false);
 type Calendar = { days(date: Date3): number; date(days: number): Date3 };
+
+/** The Gregorian or the Julian rule by March-based years; years are astronomical. */
+function march(isJulian: boolean): Calendar {
+  const days = ([year, month, day]: Date3): number => {
+    const y = month <= 2 ? year - 1 : year;
+    const dayOfYear = Math.floor((153 * (month + (month > 2 ? -3 : 9)) + 2) / 5) + day - 1;
+    const leap = isJulian
+      ? Math.floor(y / 4) - 2
+      : Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400);
+    return y * 365 + leap + dayOfYear - 719468;
+  };
+  const date = (time: number): Date3 => {
+    // a guess that is at most one year off
+    let y = Math.floor((time + 719468) / (isJulian ? 365.25 : 365.2425));
+    while (days([y + 1, 3, 1]) <= time) y++;
+    while (days([y, 3, 1]) > time) y--;
+    const dayOfYear = time - days([y, 3, 1]);
+    const m = Math.floor((5 * dayOfYear + 2) / 153);
+    const month = m < 10 ? m + 3 : m - 9;
+    return [month <= 2 ? y + 1 : y, month, dayOfYear - Math.floor((153 * m + 2) / 5) + 1];
+  };
+  return { days, date };
+}
 
 function even(months: number[]): Calendar {
   const year = months.reduce((a, b) => a + b, 0);
@@ -46,11 +46,9 @@ function even(months: number[]): Calendar {
   };
 }
 
-const march = (isJulian: boolean): Calendar => ({
-  days: (date) => marchDays(date, isJulian),
-  date: (days) => marchDate(days, isJulian),
-});
 const [GREGORIAN, JULIAN] = [march(false), march(true)];
+/** The first day of the Gregorian calendar. */
+const REFORM = GREGORIAN.days([1582, 10, 15]);
 const MIXED: Calendar = {
   days: (date) => {
     const [y, m, d] = date;
@@ -75,23 +73,30 @@ const CALENDARS: Record<string, Calendar> = {
 /** The rule of a clock, which has a name of the table. */
 const ruleOf = (calendar: string): Calendar => entryOf(CALENDARS, calendar) ?? MIXED;
 const DAY = 86_400_000;
-const UNITS: [RegExp, number][] = [
-  [/^(d|days?)$/, DAY],
-  [/^(h|hrs?|hours?)$/, 3_600_000],
-  [/^(m|mins?|minutes?)$/, 60_000],
-  [/^(s|secs?|seconds?)$/, 1000],
-  [/^(ms|msecs?|millisecs?|milliseconds?)$/, 1],
-  [/^(us|microsecs?|microseconds?)$/, 1e-3],
-  [/^(ns|nanosecs?|nanoseconds?)$/, 1e-6],
-  [/^weeks?$/, 7 * DAY],
+type Unit = readonly [name: string, milliseconds: number];
+const UNITS: [RegExp, ...Unit][] = [
+  [/^weeks?$/i, "weeks", 7 * DAY],
+  [/^(d|days?)$/i, "days", DAY],
+  [/^(h|hrs?|hours?)$/i, "hours", 3_600_000],
+  [/^(m|mins?|minutes?)$/i, "minutes", 60_000],
+  [/^(s|secs?|seconds?)$/i, "seconds", 1000],
+  [/^(ms|msecs?|millisecs?|milliseconds?)$/i, "milliseconds", 1],
+  [/^(us|microsecs?|microseconds?)$/i, "microseconds", 1e-3],
+  [/^(ns|nanosecs?|nanoseconds?)$/i, "nanoseconds", 1e-6],
 ];
+
+/** A unit of time that has one length in all calendars, by a name of CF or numpy. */
+export function unitOf(text: string): Unit | undefined {
+  const [, ...unit] = UNITS.find(([pattern]) => pattern.test(text)) ?? [];
+  return unit.length ? unit : undefined;
+}
 
 const SINCE =
   /^\s*(\S+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
 
 export interface Clock {
   readonly calendar: string;
-  readonly duration: readonly [unit: string, milliseconds: number]; // the unit of differences
+  readonly duration: Unit; // of differences
   readonly step: number; // milliseconds of a unit
   readonly origin: number; // milliseconds since 1970-01-01 of the calendar
 }
@@ -102,7 +107,7 @@ export function clockOf(units: string, calendar = "standard"): Clock | undefined
   const rule = entryOf(CALENDARS, calendar.toLowerCase());
   if (!match || !rule) return undefined;
   const [, name = "", y, m, d, hour, minute, second, sign, zoneHour, zoneMinute] = match;
-  const unit = UNITS.find(([pattern]) => pattern.test(name.toLowerCase()))?.[1];
+  const [, unit] = unitOf(name) ?? [];
   // a month is a length of time in one calendar only
   const step = unit ?? (rule === DAY_360 && /^months?$/i.test(name) ? 30 * DAY : undefined);
   if (step === undefined || Number(m) < 1 || Number(m) > 12) return undefined;
@@ -114,7 +119,7 @@ export function clockOf(units: string, calendar = "standard"): Clock | undefined
 
 const two = (value: number): string => String(value).padStart(2, "0");
 const PRECISIONS = ["year", "month", "day", "minute", "second", "millisecond"] as const;
-export type Precision = (typeof PRECISIONS)[number];
+type Precision = (typeof PRECISIONS)[number];
 
 /** The coarsest precision, from days on, that shows all of these times. */
 export function precisionOf(times: Iterable<number>, least: Precision = "day"): Precision {
@@ -152,15 +157,7 @@ const [SECOND, MINUTE, HOUR] = [1000, 60_000, 3_600_000];
 const MULTIPLES = [1, 2, 5, 10, 15, 30];
 /** Steps of an axis that have one length in all calendars. */
 const STEPS = [
-  1,
-  2,
-  5,
-  10,
-  20,
-  50,
-  100,
-  200,
-  500,
+  ...[1, 10, 100].flatMap((each) => [each, 2 * each, 5 * each]),
   ...MULTIPLES.map((each) => each * SECOND),
   ...MULTIPLES.map((each) => each * MINUTE),
   ...[1, 2, 3, 6, 12].map((each) => each * HOUR),
@@ -205,7 +202,7 @@ export function timeTicks(low: number, high: number, most: number, calendar: str
 const TYPED = /^(-?\d{1,6})(?:-(\d\d?)(?:-(\d\d?)(?:[T ]+(\d\d?)(?::(\d\d)(?::(\d\d(?:\.\d*)?))?)?Z?)?)?)?$/;
 
 /** The times that a typed date names, in milliseconds: from its begin up to its end, exclusive. */
-export type Period = { readonly start: number; readonly end: number };
+type Period = { readonly start: number; readonly end: number };
 
 /** A date as a person types it: `2001`, `2001-02`, `2001-02-03 06:30`. A sentence if the calendar has no such date. */
 export function periodOf(typed: string, calendar: string): Period | string {

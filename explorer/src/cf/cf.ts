@@ -1,12 +1,13 @@
 /** The CF conventions: elements as stored to values and labels, with the results of xarray. */
 
-import { entryOf, type Properties, record } from "../base/json";
+import { unbase64, viewOf } from "../base/bytes";
+import { type Properties, record } from "../base/json";
 import { f64, nth, product, type Shape, strides } from "../base/lists";
 import type { ArrayNode, Region } from "../format/types";
-import { type Clock, clockOf, precisionOf, timeText } from "./calendar";
+import { type Clock, clockOf, precisionOf, timeText, unitOf } from "./calendar";
 
 /** Meanings of the numbers of an array. */
-export interface Flags {
+interface Flags {
   /** All numbers with a meaning, in their order; undefined if a number can have several meanings. */
   readonly values?: Shape;
   names(value: number): string;
@@ -16,7 +17,6 @@ export interface Flags {
 export interface Decoded {
   readonly shape: number[];
   readonly values: Float64Array | string[];
-  readonly isTime: boolean;
   readonly clock?: Clock;
   readonly units?: string;
   readonly flags?: Flags;
@@ -26,17 +26,8 @@ export interface Decoded {
 }
 
 const SPECIAL: Record<string, number> = { nan: NaN, infinity: Infinity, "-infinity": -Infinity };
-/** Units of numpy's times: their name, and their milliseconds. */
-const TICKS = {
-  W: ["weeks", 604_800_000],
-  D: ["days", 86_400_000],
-  h: ["hours", 3_600_000],
-  m: ["minutes", 60_000],
-  s: ["seconds", 1000],
-  ms: ["milliseconds", 1],
-  us: ["microseconds", 1e-3],
-  ns: ["nanoseconds", 1e-6],
-} satisfies Record<string, [name: string, milliseconds: number]>;
+/** A unit of numpy's times. */
+const numpyUnit = (unit: unknown): ReturnType<typeof unitOf> => unitOf(unit === "W" ? "weeks" : String(unit));
 /** The precision of labels is found from at most this many times. */
 const SAMPLE = 10_000;
 const MISSING = "no value";
@@ -51,8 +42,7 @@ export function numberOf(value: unknown): number | undefined {
   if (special !== undefined) return special;
   // xarray writes a float of Zarr format 3 as the base64 text of eight bytes
   if (/^[A-Za-z0-9+/]{11}=$/.test(single)) {
-    const bytes = Uint8Array.from(atob(single), (letter) => letter.charCodeAt(0));
-    return new DataView(bytes.buffer).getFloat64(0, true);
+    return viewOf(unbase64(single)).getFloat64(0, true);
   }
   const plain = Number(single);
   return single.trim() === "" || Number.isNaN(plain) ? undefined : plain;
@@ -70,10 +60,10 @@ function clock(node: ArrayNode, attributes: Properties): Clock | undefined {
   const { name, configuration } = record(node.document.data_type);
   if (name === "numpy.datetime64") {
     const { unit, scale_factor: scale } = record(configuration);
-    const tick = entryOf<[string, number]>(TICKS, String(unit));
+    const tick = numpyUnit(unit);
     if (!tick) return undefined;
     // a difference of nanoseconds would have more digits than a person reads
-    const duration = tick[1] < 1000 ? TICKS.s : tick;
+    const duration = tick[1] < 1000 ? (["seconds", 1000] as const) : tick;
     return { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 };
   }
   const { units, calendar } = attributes;
@@ -87,7 +77,7 @@ function durationUnit(node: ArrayNode): string | undefined {
   const { name, configuration } = record(node.document.data_type);
   if (name !== "numpy.timedelta64") return undefined;
   const { unit, scale_factor: scale } = record(configuration);
-  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${entryOf<[string, number]>(TICKS, String(unit))?.[0] ?? String(unit)}`;
+  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${numpyUnit(unit)?.[0] ?? String(unit)}`;
 }
 
 /** The range of an integer type that the attribute `_Unsigned` asks for: bits, whether unsigned. */
@@ -121,9 +111,8 @@ function digitsOf(values: Float64Array): number {
   return digits > SHORT ? Math.min(digits, 15) : sorted.length > 1 ? SHORT : 15;
 }
 
-function complexText(real: number, imaginary: number): string {
-  return `${numberText(real, true)}${imaginary < 0 ? "-" : "+"}${numberText(Math.abs(imaginary), true)}i`;
-}
+const complexText = (real: number, imaginary: number): string =>
+  `${numberText(real, true)}${imaginary < 0 ? "-" : "+"}${numberText(Math.abs(imaginary), true)}i`;
 
 /** The elements of damaged chunks have no value. */
 export function withoutLost(
@@ -155,19 +144,14 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
       Math.hypot(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
     );
     withoutLost(values, region);
-    return {
-      shape,
-      values,
-      isTime: false,
-      units,
-      label: (i) =>
-        Number.isNaN(values[i]) ? MISSING : complexText(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
-    };
+    const label = (i: number): string =>
+      Number.isNaN(values[i]) ? MISSING : complexText(nth(parts, 2 * i), nth(parts, 2 * i + 1));
+    return { shape, units, values, label };
   }
   if (Array.isArray(raw) && (raw.length === 0 || typeof raw[0] === "string")) {
     const values: string[] = raw;
     withoutLost(values, region);
-    return { shape, values, isTime: false, units, label: (i) => values[i] ?? MISSING };
+    return { shape, units, values, label: (i) => values[i] ?? MISSING };
   }
   const stored = raw as ArrayLike<number | bigint>;
   const values = new Float64Array(stored.length);
@@ -187,6 +171,9 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const offset = numberOf(attributes.add_offset);
   if (scale !== undefined || offset !== undefined)
     for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * (scale ?? 1) + (offset ?? 0);
+  const withText = (text: (value: number) => string): Decoded => {
+    return { shape, units, values, text, label: (i) => text(values[i] ?? NaN) };
+  };
   const time = clock(node, attributes);
   if (time) {
     const { calendar, step, origin } = time;
@@ -195,13 +182,13 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
     const text = (value: number): string =>
       timeText(value, calendar, precisionOf([value], precision)) ??
       numberText((value - origin) / step, false);
-    return { shape, values, isTime: true, clock: time, units, text, label: (i) => text(values[i] ?? NaN) };
+    return { ...withText(text), clock: time };
   }
   if (node.dtype === "bool" || attributes.dtype === "bool") {
     const text = (value: number): string =>
       value === 0 ? "false" : value === 1 ? "true" : numberText(value, true);
     const flags: Flags = { values: [0, 1], names: text };
-    return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i] ?? NaN) };
+    return { ...withText(text), flags };
   }
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
@@ -217,12 +204,12 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
     if (!isShort && shape.length === 1) digits ??= digitsOf(values);
     return numberText(values[i] ?? NaN, isShort, digits);
   };
-  if (!flags) return { shape, values, isTime: false, units, label: plain };
+  if (!flags) return { shape, units, values, label: plain };
   const text = (value: number): string => {
     const names = flags.names(value);
     return names ? `${numberText(value, isShort)} (${names})` : numberText(value, isShort);
   };
-  return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i] ?? NaN) };
+  return { ...withText(text), flags };
 }
 
 /** The meanings of numbers by CF: `flag_meanings` with `flag_values`, `flag_masks` or both. */

@@ -3,6 +3,7 @@
 import { table as colourTable } from "../array/colour";
 import { f64, i32, nth, type Shape, u32 } from "../base/lists";
 import type { ChunkTable } from "../format/types";
+import { statistics } from "../values/numbers";
 
 const MOST_CELLS = 4_000_000;
 const LONGEST = 16_000; // pixels of a canvas in every browser
@@ -86,12 +87,8 @@ export type Shade = { readonly colours: Uint32Array; shade(row: number): number 
 
 /** Colours of a column of numbers, one for each row of a table, with their limits. */
 export function columnShade(values: Float64Array): Shade & { readonly low: number; readonly high: number } {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  if (low > high) [low, high] = [0, 1];
+  const facts = statistics(values);
+  const [low, high] = facts.count ? [facts.low, facts.high] : [0, 1];
   const scale = 255 / (high - low || 1);
   const shade = (row: number): number => {
     const value = f64(values, row);

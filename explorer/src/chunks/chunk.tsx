@@ -17,9 +17,7 @@ import { chunkWriters } from "../versions/writers";
 
 export const MOST_VALUES = 4_000_000; // of a chunk that is read whole
 
-interface ChunkProps extends ArrayProps {
-  readonly coords: number[];
-}
+type ChunkProps = ArrayProps & { readonly coords: number[] };
 
 function kindText(entry: ChunkRef | undefined, isPacked: boolean): string {
   if (!entry) return "missing: all values are the fill value";

@@ -2,7 +2,8 @@
 
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { Canvas, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
+import { clamp } from "../base/lists";
+import { arrowOf, Canvas, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
 import { Sign } from "../page/parts";
 import type { Cells } from "./cells";
 
@@ -41,7 +42,7 @@ export function ChunkMap({ cells, image, choice, describe, onChoose }: MapProps)
     return isInside && cell < cells.length ? cell : -1;
   };
   const zoom = (factor: number, x = size.width / 2, y = size.height / 2): void => {
-    const next = Math.min(Math.max(scale * factor, fit / 2), 80);
+    const next = clamp(scale * factor, fit / 2, 80);
     setView({ scale: next, left: x - ((x - left) * next) / scale, top: y - ((y - top) * next) / scale });
   };
   useEffect(() => {
@@ -60,8 +61,9 @@ export function ChunkMap({ cells, image, choice, describe, onChoose }: MapProps)
     top + (Math.floor(cell / cells.width) + 0.5) * scale,
   ];
   const key = (event: KeyboardEvent): void => {
-    const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: cells.width, ArrowUp: -cells.width }[event.key];
-    if (move !== undefined) {
+    const arrow = arrowOf(event);
+    if (arrow) {
+      const move = arrow[0] + arrow[1] * cells.width;
       const next = (choice ?? -move) + move;
       if (next >= 0 && next < cells.length) {
         onChoose(next);

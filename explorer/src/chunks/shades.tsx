@@ -2,12 +2,13 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { CATEGORIES, cssColour, pixel } from "../array/colour";
+import { withAttributes } from "../array/nodes";
 import { kinds, KINDS, summary } from "../array/references";
 import { scaleOf } from "../array/scale";
 import { record } from "../base/json";
 import { f64, i32, nth, u8 } from "../base/lists";
-import { type Decoded } from "../cf/cf";
-import type { ArrayNode, ChunkTable, Repository } from "../format/types";
+import type { Decoded } from "../cf/cf";
+import type { ChunkTable, Repository } from "../format/types";
 import { css } from "../page/canvas";
 import type { ArrayProps } from "../page/home";
 import { CommitLink } from "../page/parts";
@@ -212,7 +213,7 @@ export async function statisticsOf(
   const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
   // They leave out fill values, and a mean can be equal to one.
   const { _FillValue, missing_value: _missing, ...attributes } = record(node.document["attributes"]);
-  const plain = Object.create(node, { document: { value: { ...node.document, attributes } } }) as ArrayNode;
+  const plain = withAttributes(node, attributes);
   const decoded = (raw: Float64Array): Decoded =>
     reader.decode(snapshot, plain, { shape: [table.length], raw });
   const [low, high] = [decoded(stored.minimum), decoded(stored.maximum)];

@@ -5,14 +5,12 @@ import { unknownCodec } from "../base/errors";
 import { entryOf } from "../base/json";
 import { u8 } from "../base/lists";
 
-export type Inflate = (data: Uint8Array, size: number) => Uint8Array | Promise<Uint8Array>;
+type Inflate = (data: Uint8Array, size: number) => Uint8Array | Promise<Uint8Array>;
 const MAX_SPLITS = 16;
 const MIN_SPLIT = 128;
 const FORMATS = ["blosclz", "lz4", "snappy", "zlib", "zstd"];
 
-export function damaged(what: string): RangeError {
-  return new RangeError(`damaged ${what} data`);
-}
+export const damaged = (what: string): RangeError => new RangeError(`damaged ${what} data`);
 
 export async function decodeBlosc(
   data: Uint8Array,

@@ -1,6 +1,6 @@
 /** Data types, elements as bytes, and copies of boxes of them. */
 
-import { half, hex, unhex, viewOf } from "../base/bytes";
+import { half, hex, unbase64, unhex, viewOf } from "../base/bytes";
 import { unknownCodec, wrongFormat } from "../base/errors";
 import { entryOf, type Properties, record } from "../base/json";
 import { nth, outside, product, type Shape } from "../base/lists";
@@ -20,17 +20,7 @@ export interface DType {
   fill(value: unknown): Uint8Array | string;
 }
 
-type Typed =
-  | Int8Array
-  | Uint8Array
-  | Int16Array
-  | Uint16Array
-  | Int32Array
-  | Uint32Array
-  | Float32Array
-  | Float64Array
-  | BigInt64Array
-  | BigUint64Array;
+type Typed = ArrayBufferView & Exclude<Raw, string[]>;
 type TypedClass<T extends Typed = Typed> = {
   new (buffer: ArrayBufferLike, offset: number, length: number): T;
   readonly BYTES_PER_ELEMENT: number;
@@ -153,9 +143,7 @@ function utf32Bytes(value: unknown): Uint8Array {
 
 function base64(value: unknown): Uint8Array {
   if (Array.isArray(value)) return Uint8Array.from(value as number[]);
-  return typeof value === "string"
-    ? Uint8Array.from(atob(value), (letter) => letter.charCodeAt(0))
-    : new Uint8Array(0);
+  return typeof value === "string" ? unbase64(value) : new Uint8Array(0);
 }
 
 const list = (name: string): DType => ({

@@ -5,15 +5,14 @@ import { nth } from "../base/lists";
 import { type ChunkSpec, decodeChunk, decoder } from "./codecs";
 import type { Elements } from "./elements";
 
-export type Job =
-  | { readonly kind: "zstd"; readonly data: Uint8Array }
-  | { readonly kind: "chunk"; readonly data: Uint8Array; readonly spec: ChunkSpec };
+/** Bytes to decode: those of a chunk, or a file of zstd. */
+export type Job = { readonly data: Uint8Array; readonly spec?: ChunkSpec };
 export type Reply =
   | { readonly id: number; readonly value: Elements }
   | { readonly id: number; readonly error: Pick<ExplorerError, "kind" | "message"> };
 
-export async function runJob(job: Job): Promise<Elements> {
-  return job.kind === "zstd" ? decoder.zstd(job.data, 2 ** 30) : decodeChunk(job.spec, job.data);
+export async function runJob({ data, spec }: Job): Promise<Elements> {
+  return spec ? decodeChunk(spec, data) : decoder.zstd(data, 2 ** 30);
 }
 
 type Waiting = { resolve(value: Elements): void; reject(error: Error): void };
@@ -22,7 +21,7 @@ interface Member {
   readonly worker: Worker;
   readonly waiting: Map<number, Waiting>;
   hasAnswered: boolean;
-  rest: ReturnType<typeof setTimeout> | undefined;
+  rest?: ReturnType<typeof setTimeout>;
 }
 
 /** Milliseconds without work after which a worker ends, and with it the memory of its largest file. */
@@ -42,12 +41,7 @@ class Workers {
     const idle = this.members.find(({ waiting }) => waiting.size === 0);
     if (idle) return idle;
     if (this.start && this.members.length < this.count) {
-      const member: Member = {
-        worker: this.start(),
-        waiting: new Map(),
-        hasAnswered: false,
-        rest: undefined,
-      };
+      const member: Member = { worker: this.start(), waiting: new Map(), hasAnswered: false };
       member.worker.onmessage = ({ data }: MessageEvent<Reply>) => {
         member.hasAnswered = true;
         const waiting = member.waiting.get(data.id);
@@ -102,11 +96,11 @@ class Workers {
   }
 
   async zstd(data: Uint8Array): Promise<Uint8Array> {
-    return (await this.run({ kind: "zstd", data })) as Uint8Array;
+    return (await this.run({ data })) as Uint8Array;
   }
 
   chunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements> {
-    return this.run({ kind: "chunk", spec, data });
+    return this.run({ spec, data });
   }
 }
 
@@ -139,4 +133,14 @@ export async function parallel<T>(items: readonly T[], use: (item: T) => Promise
     }
   };
   await Promise.all(Array.from({ length: Math.min(PARALLEL, items.length) }, run));
+}
+
+/** A function that gives the page a turn after `most` milliseconds of work. */
+export function turns(most: number): () => Promise<void> {
+  let start = performance.now();
+  return async () => {
+    if (performance.now() - start <= most) return;
+    await new Promise((resume) => setTimeout(resume));
+    start = performance.now();
+  };
 }

@@ -9,7 +9,7 @@ import type { Properties } from "../base/json";
 import { clamp, f64, i32, nth, u32 } from "../base/lists";
 import type { ArrayNode } from "../format/types";
 import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
-import { type EarthReference } from "./reference";
+import type { EarthReference } from "./reference";
 
 export interface Geolocation {
   /** How the places are known. */
@@ -83,6 +83,12 @@ function ofCrs(crs: Crs, x: Axis, y: Axis, mapping: Properties): Geolocation | u
 
 const RADIANS = Math.PI / 180;
 
+/** A place on a sphere with radius 1. */
+function onSphere(longitude: number, latitude: number): [number, number, number] {
+  const [east, north] = [longitude * RADIANS, latitude * RADIANS];
+  return [Math.cos(north) * Math.cos(east), Math.cos(north) * Math.sin(east), Math.sin(north)];
+}
+
 /**
  * A plane whose cells have places of their own. The nearest centre is searched in boxes: bands of latitude, each
  * divided into boxes that are no narrower than the band is high. A place that is farther from the centre than a cell
@@ -97,10 +103,7 @@ export function ofCells(
   const size = width * height;
   const points = new Float64Array(3 * size); // on a sphere with radius 1
   for (let at = 0; at < size; at++) {
-    const [east, north] = [f64(longitudes, at) * RADIANS, f64(latitudes, at) * RADIANS];
-    points[3 * at] = Math.cos(north) * Math.cos(east);
-    points[3 * at + 1] = Math.cos(north) * Math.sin(east);
-    points[3 * at + 2] = Math.sin(north);
+    points.set(onSphere(f64(longitudes, at), f64(latitudes, at)), 3 * at);
   }
   const far = (one: number, other: number): number =>
     Math.hypot(
@@ -121,8 +124,7 @@ export function ofCells(
   // Most cells are smaller than a box, so that the boxes around a place have its cell
   const high = clamp(((sorted[Math.floor(sorted.length * 0.98)] ?? 0.02) / RADIANS) * 0.8, 0.02, 10);
   const bands = Math.ceil(180 / high);
-  const band = (latitude: number): number =>
-    Math.min(Math.max(Math.floor((latitude + 90) / high), 0), bands - 1);
+  const band = (latitude: number): number => clamp(Math.floor((latitude + 90) / high), 0, bands - 1);
   const first = new Uint32Array(bands + 1);
   const boxes = new Uint32Array(bands);
   for (let at = 0; at < bands; at++) {
@@ -152,12 +154,7 @@ export function ofCells(
   });
 
   const find = (longitude: number, latitude: number): number => {
-    const [east, north] = [longitude * RADIANS, latitude * RADIANS];
-    const [px, py, pz] = [
-      Math.cos(north) * Math.cos(east),
-      Math.cos(north) * Math.sin(east),
-      Math.sin(north),
-    ];
+    const [px, py, pz] = onSphere(longitude, latitude);
     let [best, least] = [-1, Infinity];
     const middle = band(latitude);
     for (let row = Math.max(0, middle - 1); row <= Math.min(bands - 1, middle + 1); row++) {

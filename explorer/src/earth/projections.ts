@@ -1,5 +1,6 @@
 /** Projections and coastlines. Loaded when somebody chooses a projection. */
 
+import type { GeoPermissibleObjects, GeoProjection } from "d3-geo";
 import {
   geoAzimuthalEqualArea,
   geoEqualEarth,
@@ -7,8 +8,6 @@ import {
   geoGraticule10,
   geoNaturalEarth1,
   geoOrthographic,
-  type GeoPermissibleObjects,
-  type GeoProjection,
 } from "d3-geo";
 import land from "world-atlas/land-110m.json";
 

@@ -1,6 +1,6 @@
 /** Reads regions of arrays: which chunks, their bytes in few requests, and the copy of what was asked for. */
 
-import { ExplorerError, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
+import { ExplorerError, reasonOf, unsupported, wrongFormat } from "../base/errors";
 import { nth, placesOf, product, type Shape, strides, u32 } from "../base/lists";
 import { type ChunkSpec, codecList, openShard, planOf } from "../codecs/codecs";
 import { copyBox, type DType, dtypeOf, type Elements, filled } from "../codecs/elements";
@@ -8,17 +8,8 @@ import { parallel, pool } from "../codecs/pool";
 import { reading } from "./files";
 import { chunkGrid, type ChunkGrid } from "./grid";
 import { readBytes } from "./remote";
-import {
-  type ArrayNode,
-  ChunkKind,
-  type ChunkRef,
-  type Lost,
-  type ManifestPart,
-  type Region,
-  type Repository,
-  type Snapshot,
-  type Source,
-} from "./types";
+import type { ArrayNode, ChunkRef, Lost, ManifestPart, Region, Repository } from "./types";
+import { ChunkKind, type Selection, type Snapshot, type Source } from "./types";
 
 const MAX_BYTES = 2 ** 30;
 const MAX_CHUNKS = 100_000;
@@ -190,28 +181,12 @@ class Target {
 type Read = (start: number, end: number) => Promise<Uint8Array>;
 
 /** What is wrong with the stored bytes. Another attempt does not help, and other chunks can be read. */
-const isDamage = (error: unknown): boolean =>
-  !(error instanceof ExplorerError) || error.kind === "format" || error.kind === "not-found";
-
-/** Decodes a chunk, or of a shard only the inner chunks that are wanted. A damaged one is a lost part of the result. */
-async function decodeInto(
-  target: Target,
-  name: string,
-  spec: ChunkSpec,
-  start: number[],
-  size: number,
-  read: Read,
-): Promise<void> {
-  try {
-    await decode(target, name, spec, start, size, read);
-  } catch (error) {
-    if (isAbort(error) || !isDamage(error)) throw error;
-    target.lose(start, spec.shape, name, error);
-  }
+function isDamage(error: unknown): boolean {
+  if (error instanceof ExplorerError) return error.kind === "format" || error.kind === "not-found";
+  return !(error instanceof DOMException && error.name === "AbortError");
 }
 
-const isAbort = (error: unknown): boolean => error instanceof DOMException && error.name === "AbortError";
-
+/** Decodes a chunk, or of a shard only the inner chunks that are wanted. A damaged one is a lost part of the result. */
 async function decode(
   target: Target,
   name: string,
@@ -220,26 +195,31 @@ async function decode(
   size: number,
   read: Read,
 ): Promise<void> {
-  const { shard } = planOf(spec);
-  if (!shard || size <= SMALL_SHARD) {
-    try {
-      return target.put(await pool().chunk(spec, await read(0, size)), start, spec.shape);
-    } catch (error) {
-      // The other chunks of a shard can be read
-      if (!shard || !isDamage(error)) throw error;
+  try {
+    const { shard } = planOf(spec);
+    if (!shard || size <= SMALL_SHARD) {
+      try {
+        return target.put(await pool().chunk(spec, await read(0, size)), start, spec.shape);
+      } catch (error) {
+        // The other chunks of a shard can be read
+        if (!shard || !isDamage(error)) throw error;
+      }
     }
+    const { inner, chunks } = await openShard(spec, shard, size, read);
+    const parts: { offset: number; length: number; place: number[] }[] = [];
+    for (const { offset, length, start: within } of chunks) {
+      const place = start.map((at, d) => at + nth(within, d));
+      if (!target.isWanted(place, inner.shape)) continue;
+      if (offset + length > size) throw new RangeError("an inner chunk ends after its shard");
+      parts.push({ offset, length, place });
+    }
+    await inGroups(parts, read, ({ place, length }, part) =>
+      decode(target, name, inner, place, length, part),
+    );
+  } catch (error) {
+    if (!isDamage(error)) throw error;
+    target.lose(start, spec.shape, name, error);
   }
-  const { inner, chunks } = await openShard(spec, shard, size, read);
-  const parts: { offset: number; length: number; place: number[] }[] = [];
-  for (const { offset, length, start: within } of chunks) {
-    const place = start.map((at, d) => at + nth(within, d));
-    if (!target.isWanted(place, inner.shape)) continue;
-    if (offset + length > size) throw new RangeError("an inner chunk ends after its shard");
-    parts.push({ offset, length, place });
-  }
-  await inGroups(parts, read, ({ place, length }, part) =>
-    decodeInto(target, name, inner, place, length, part),
-  );
 }
 
 /** Reads ranges, neighbours together, and passes each on with a reader of its bytes. */
@@ -263,7 +243,7 @@ async function inGroups<T extends { offset: number; length: number }>(
       group.length > 1 &&
       (await read(start, end).catch((error) => {
         // A file that ends too early still has the first of its chunks
-        if (isAbort(error) || !isDamage(error)) throw error;
+        if (!isDamage(error)) throw error;
       }));
     const part =
       ({ offset }: T): Read =>
@@ -274,7 +254,7 @@ async function inGroups<T extends { offset: number; length: number }>(
   });
 }
 
-function axesOf(node: ArrayNode, start: number[], stop: number[], step: number[]): Axis[] {
+function axesOf(node: ArrayNode, { start, stop, step = [] }: Selection): Axis[] {
   return node.shape.map((length, d) => {
     const [from, to, by] = [nth(start, d), nth(stop, d), step[d] ?? 1];
     const isValid = [from, to, by].every(Number.isSafeInteger) && from >= 0 && to <= length && by > 0;
@@ -286,39 +266,28 @@ function axesOf(node: ArrayNode, start: number[], stop: number[], step: number[]
   });
 }
 
-/** Reads start (inclusive) to stop (exclusive) with a step along each dimension. Decodes in a worker where there is one. */
+/** Reads a part of an array. Decodes in a worker where there is one. */
 export async function readRegion(
   repository: Repository,
   source: Source,
   snapshot: Snapshot,
   path: string,
-  start: number[],
-  stop: number[],
-  step: number[] = [],
+  selection: Selection,
   signal?: AbortSignal,
 ): Promise<Region> {
-  const node = snapshot.node(path);
-  if (node?.kind !== "array")
-    throw notFound(node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`);
-  const array = node as ArrayNode;
-  const { document } = array;
+  const parts = snapshot.manifests(path); // an error unless the path is that of an array
+  const array = snapshot.node(path) as ArrayNode;
+  const { codecs, data_type: dataType, fill_value: fill } = array.document;
   const grid = chunkGrid(array);
-  const axes = axesOf(array, start, stop, step);
-  const fill = document.fill_value;
+  const axes = axesOf(array, selection);
   const what = `${path} of snapshot ${snapshot.id}`;
-  const type = dtypeOf(document.data_type);
+  const type = dtypeOf(dataType);
   if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES)
     throw unsupported("the region is too large for a page. Choose a smaller one, or a step");
   const target = reading(what, () => new Target(axes, type, fill));
-  const spec = (shape: number[]): ChunkSpec => ({
-    codecs: document.codecs,
-    type: document.data_type,
-    fill,
-    shape,
-  });
-  reading(what, () => codecList(document.codecs));
+  const spec = (shape: number[]): ChunkSpec => ({ codecs, type: dataType, fill, shape });
+  reading(what, () => codecList(codecs));
 
-  const parts = snapshot.manifests(path);
   const perAxis = axes.map((axis, d) => {
     const low = parts.reduce((least, { extents }) => Math.min(least, u32(extents, 2 * d)), Infinity);
     const high = parts.reduce((most, { extents }) => Math.max(most, u32(extents, 2 * d + 1)), 0);
@@ -353,7 +322,7 @@ export async function readRegion(
     };
     await inGroups(pieces, read, (piece, part) => {
       signal?.throwIfAborted();
-      return decodeInto(target, piece.name, spec(piece.shape), piece.start, piece.length, part);
+      return decode(target, piece.name, spec(piece.shape), piece.start, piece.length, part);
     });
   });
   const { lost } = target;

@@ -1,10 +1,10 @@
 /** Transaction logs: what a commit changed. */
 
-import { reading } from "./files";
+import { type Body, reading } from "./files";
 import type { Flat } from "./flatbuffer";
 import type { Changes } from "./types";
 
-export function readChanges(flat: Flat): Changes {
+export function readChanges({ flat }: Body): Changes {
   const root = flat.root();
   const ids = (slot: number): string[] => flat.ids(root, slot, 8);
   return {

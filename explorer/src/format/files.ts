@@ -6,7 +6,7 @@ import type { Properties } from "../base/json";
 import { pool } from "../codecs/pool";
 import { decompress } from "../codecs/zstd";
 import { Flat } from "./flatbuffer";
-import { type Source } from "./types";
+import type { Source } from "./types";
 
 export const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48, 0x55, 0x4e, 0x4b);
 export const HEADER = 39;
@@ -14,24 +14,16 @@ export const HEADER = 39;
 const LARGE = 1 << 15;
 const MAX_BODY = 2 ** 30; // more than a page can hold
 
-export const enum FileType {
-  Snapshot = 1,
-  Manifest = 2,
-  TransactionLog = 4,
-  RepoInfo = 6,
-}
-export const NAMES: Record<number, string> = {
+type FileType = "snapshot" | "manifest" | "transaction log" | "repo info";
+/** The types of files by their code. */
+export const FILE_TYPES: Readonly<Record<number, FileType>> = {
   1: "snapshot",
   2: "manifest",
   4: "transaction log",
   6: "repo info",
 };
 
-export interface Body {
-  readonly flat: Flat;
-  readonly spec: number;
-  readonly size: number; // of the file
-}
+export type Body = { readonly flat: Flat; readonly spec: number };
 
 /** Everything that a decoder throws about damaged bytes becomes an error of the kind "format". */
 export function formatError(what: string, error: unknown): ExplorerError {
@@ -47,33 +39,32 @@ export function reading<T>(what: string, read: () => T): T {
   }
 }
 
-export async function openBody(key: string, data: Uint8Array, type: FileType): Promise<Body> {
+/** What `read` makes of a file; undefined if there is no such file. */
+export async function readFile<T>(
+  source: Source,
+  key: string,
+  type: FileType,
+  read: (body: Body) => T,
+): Promise<T | undefined> {
+  const data = await source.get(key);
+  if (!data) return undefined;
   const fail = (what: string): ExplorerError => wrongFormat(`${key}: ${what}`);
   if (data.length < HEADER || MAGIC.some((byte, i) => data[i] !== byte))
     throw fail("expected a file of Icechunk, found other bytes");
   const [spec = 0, code = 0, compression = 0] = data.subarray(HEADER - 3, HEADER);
-  if (code !== type.valueOf())
-    throw fail(`expected a ${NAMES[type]}, found ${NAMES[code] ?? `type ${code}`}`);
+  const actual = FILE_TYPES[code] ?? `type ${code}`;
+  if (actual !== type) throw fail(`expected a ${type}, found ${actual}`);
   if (spec !== 1 && spec !== 2)
     throw unsupported(`${key}: spec version ${spec} is newer than this page. Use a newer explorer`);
   if (compression > 1) throw fail(`unknown compression ${compression}`);
   const payload = data.subarray(HEADER);
+  const unpack = (): Uint8Array | Promise<Uint8Array> =>
+    payload.length < LARGE ? decompress(payload, MAX_BODY) : pool().zstd(payload);
   try {
-    const bytes =
-      compression === 0
-        ? payload
-        : payload.length < LARGE
-          ? decompress(payload, MAX_BODY)
-          : await pool().zstd(payload);
-    return { flat: new Flat(bytes), spec, size: data.length };
+    return read({ flat: new Flat(compression === 0 ? payload : await unpack()), spec });
   } catch (error) {
     throw formatError(key, error);
   }
-}
-
-export async function readBody(source: Source, key: string, type: FileType): Promise<Body | undefined> {
-  const data = await source.get(key);
-  return data && openBody(key, data, type);
 }
 
 export async function readJson(source: Source, key: string): Promise<Properties | undefined> {

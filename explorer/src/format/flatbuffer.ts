@@ -1,6 +1,6 @@
 /** Tables of flatbuffers by position: no object for a row. Every read is checked, by `DataView` or here. */
 
-import { text, wide } from "../base/bytes";
+import { text, viewOf, wide } from "../base/bytes";
 import { u8 } from "../base/lists";
 
 const SLOTS = 9; // of the largest table that has rows
@@ -11,7 +11,7 @@ export class Flat {
   private readonly slots = new Uint16Array(SLOTS);
 
   constructor(readonly bytes: Uint8Array) {
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.view = viewOf(bytes);
   }
 
   root(): number {
@@ -87,11 +87,8 @@ export class Flat {
       if (this.field(table, slot) === 0) throw new RangeError(`field ${slot} of a table is missing`);
   }
 
-  u8(table: number, slot: number, absent = 0): number {
-    const position = this.field(table, slot);
-    return position === 0 ? absent : this.view.getUint8(position);
-  }
-
+  u8 = (table: number, slot: number, absent = 0): number =>
+    this.number(table, slot, (position) => this.view.getUint8(position), absent);
   u16 = (table: number, slot: number): number =>
     this.number(table, slot, (position) => this.view.getUint16(position, true));
   u32 = (table: number, slot: number): number =>
@@ -99,9 +96,9 @@ export class Flat {
   u64 = (table: number, slot: number): number =>
     this.number(table, slot, (position) => wide(this.view, position));
 
-  private number(table: number, slot: number, read: (position: number) => number): number {
+  private number(table: number, slot: number, read: (position: number) => number, absent = 0): number {
     const position = this.field(table, slot);
-    return position === 0 ? 0 : read(position);
+    return position === 0 ? absent : read(position);
   }
 
   /** An id of a table, which must have it. */

@@ -2,7 +2,7 @@
 
 import { unsupported, wrongFormat } from "../base/errors";
 import { record, sizes } from "../base/json";
-import { type Node } from "./types";
+import type { Node } from "./types";
 
 export interface ChunkGrid {
   readonly shape: number[];

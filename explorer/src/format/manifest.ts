@@ -7,8 +7,6 @@ import { type Body, reading } from "./files";
 import type { Flat } from "./flatbuffer";
 import { ChunkKind, type ChunkRef, type ChunkTable } from "./types";
 
-/** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
-export type Extents = Uint32Array;
 const INLINE = 1;
 const OFFSET = 2;
 const LENGTH = 3;
@@ -28,18 +26,14 @@ export class Manifest {
 
   constructor(
     readonly key: string,
-    body: Body,
+    { flat }: Body,
   ) {
-    const flat = (this.flat = body.flat);
+    this.flat = flat;
     flat.need(flat.root(), 0, 1);
     for (const table of flat.tables(flat.root(), 1)) {
       flat.need(table, 1);
       this.arrays.set(flat.id(table, 0, 8), table);
     }
-  }
-
-  get size(): number {
-    return this.flat.bytes.length;
   }
 
   /** Position of the first reference of an array and their number. */
@@ -157,7 +151,7 @@ export class ChunkColumns implements ChunkTable {
   }
 
   /** Adds the references of an array within the extents. `part` is the part of the manifests that have come with this one. */
-  add(manifest: Manifest, nodeId: string, extents: Extents, part: number): void {
+  add(manifest: Manifest, nodeId: string, extents: Uint32Array, part: number): void {
     const { rank } = this;
     const { view, bytes } = manifest.flat;
     const [start, count] = manifest.references(nodeId);

@@ -1,6 +1,6 @@
 /** Bytes of references: inline, in a file of the repository, or in a file elsewhere. */
 
-import { ExplorerError, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
+import { forbidden, networkFailure, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
 import { type Properties, record } from "../base/json";
 import { ChunkKind, type ChunkRef, type Source } from "./types";
 
@@ -8,39 +8,34 @@ import { ChunkKind, type ChunkRef, type Source } from "./types";
 const TOLERANCE = 3600_000;
 const TRIES = 3;
 
-interface Container {
-  readonly name?: string;
-  readonly prefix: string;
-  readonly store: Properties; // options of the one store
-}
-
-function containers(configuration: Properties): Container[] {
+function containers(configuration: Properties) {
   return Object.entries(record(configuration.virtual_chunk_containers)).map(([key, value]) => {
     const { name, url_prefix: prefix, store } = record(value);
     return {
       name: typeof name === "string" ? name : undefined,
       prefix: typeof prefix === "string" ? prefix : key,
-      store: record(Object.values(record(store))[0]),
+      store: record(Object.values(record(store))[0]), // options of the one store
     };
   });
 }
 
-/** The place of a virtual chunk: `vcc://NAME/` stands for the prefix of a container. */
+/** The place of a virtual chunk: `vcc://NAME/` stands for the prefix of a container, if the repository has saved it. */
 export function absoluteLocation(location: string, configuration: Properties): string {
   const match = /^vcc:\/\/([^/]*)\/(.*)$/s.exec(location);
   if (!match) return location;
   const entry = containers(configuration).find(({ name }) => name === match[1]);
-  if (!entry)
-    throw unsupported(
-      `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`,
-    );
-  return entry.prefix.replace(/\/?$/, "/") + match[2];
+  return entry ? entry.prefix.replace(/\/?$/, "/") + match[2] : location;
 }
 
 /** The address under which a browser may read a location. */
 export function httpUrl(location: string, configuration: Properties): string {
   const url = absoluteLocation(location, configuration);
   if (/^https?:\/\//.test(url)) return url;
+  const [, container] = /^vcc:\/\/([^/]*)\//.exec(url) ?? [];
+  if (container !== undefined)
+    throw unsupported(
+      `${url}: the repository has no saved container "${container}", so the place of this chunk is unknown`,
+    );
   const match = /^(s3|gs|gcs):\/\/([^/]+)\/(.*)$/s.exec(url);
   if (!match)
     throw unsupported(
@@ -102,10 +97,8 @@ export async function patientFetch(
     } catch (cause) {
       if (signal?.aborted) throw cause;
       const { origin, host } = new URL(url, globalThis.location?.href);
-      if (attempt === TRIES && origin !== globalThis.location?.origin)
-        throw new ExplorerError("forbidden", corsAdvice(origin));
-      if (attempt === TRIES)
-        throw new ExplorerError("network", `No answer from ${host}: ${reasonOf(cause)}.`);
+      if (attempt === TRIES && origin !== globalThis.location?.origin) throw forbidden(corsAdvice(origin));
+      if (attempt === TRIES) throw networkFailure(`No answer from ${host}: ${reasonOf(cause)}.`);
     }
     await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
   }
@@ -121,8 +114,8 @@ async function fetchRange(
   const response = await patientFetch(url, { Range: `bytes=${start}-${end - 1}` }, signal);
   if (response.status === 404) throw notFound(`${url} does not exist: the chunk that refers to it is lost`);
   if (response.status === 401 || response.status === 403)
-    throw new ExplorerError("forbidden", `${url} is not public (status ${response.status})`);
-  if (!response.ok) throw new ExplorerError("network", `${url}: status ${response.status}`);
+    throw forbidden(`${url} is not public (status ${response.status})`);
+  if (!response.ok) throw networkFailure(`${url}: status ${response.status}`);
   checkUnchanged(url, response.headers, checksum);
   const data = new Uint8Array(await response.arrayBuffer());
   return response.status === 206 ? data : data.subarray(start, end);
@@ -154,16 +147,7 @@ export async function readBytes(
     return exactly(data, end - start, key);
   }
   const data =
-    (await source.external?.(absoluteLocationOr(ref.location, configuration), first, last)) ??
+    (await source.external?.(absoluteLocation(ref.location, configuration), first, last)) ?? // it may know other containers
     (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
   return exactly(data, end - start, ref.location);
-}
-
-/** The source may know containers that the repository does not. */
-function absoluteLocationOr(location: string, configuration: Properties): string {
-  try {
-    return absoluteLocation(location, configuration);
-  } catch {
-    return location;
-  }
 }

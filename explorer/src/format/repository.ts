@@ -1,16 +1,17 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
 
+import TinyQueue from "tinyqueue";
 import { text, wide } from "../base/bytes";
 import { notFound, wrongFormat } from "../base/errors";
 import { type Properties, record } from "../base/json";
 import { f64, firstWhere, i32, nth, u32 } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { readChanges } from "./changes";
-import { type Body, Cache, FileType, openBody, readBody, reading, readJson } from "./files";
-import { type Flat } from "./flatbuffer";
+import { type Body, Cache, readFile, reading, readJson } from "./files";
+import type { Flat } from "./flatbuffer";
 import type { Manifest } from "./manifest";
 import { MANIFEST_BYTES, snapshotHead, type SnapshotHead, SnapshotView } from "./snapshot";
-import { type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
+import type { History, OpsEntry, Repository, Snapshot, Source } from "./types";
 import { flexbuffer, properties } from "./values";
 
 const SNAPSHOTS_KEPT = 24;
@@ -77,145 +78,102 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   const count = parent.length;
   const children = new Uint32Array(count);
   for (const above of parent) if (above >= 0) children[above] = u32(children, above) + 1;
-  const heap: number[] = []; // one position for each line of the history, the newest one first
-  const isNewer = (one: number, other: number): boolean =>
-    f64(times, one) > f64(times, other) || (times[one] === times[other] && one > other);
-  const put = (at: number, place: number): void => {
-    for (let above = (place - 1) >> 1; place > 0 && isNewer(at, nth(heap, above)); above = (place - 1) >> 1) {
-      heap[place] = nth(heap, above);
-      place = above;
-    }
-    heap[place] = at;
-  };
-  /** The place where the first one leaves a gap: its newer children move up. */
-  const gap = (): number => {
-    let place = 0;
-    for (let below = 1; below < heap.length; below = 2 * place + 1) {
-      if (below + 1 < heap.length && isNewer(nth(heap, below + 1), nth(heap, below))) below++;
-      heap[place] = nth(heap, below);
-      place = below;
-    }
-    return place;
-  };
-  for (let at = 0; at < count; at++) if (children[at] === 0) put(at, heap.length);
+  // One position for each line of the history, the newest one first
+  const queue = new TinyQueue<number>([], (one, other) => f64(times, other) - f64(times, one) || other - one);
+  for (let at = 0; at < count; at++) if (children[at] === 0) queue.push(at);
   const order = new Uint32Array(count);
   for (let row = count - 1; row >= 0; row--) {
-    const [at] = heap;
+    const at = queue.pop();
     if (at === undefined) throw new RangeError("a snapshot is its own ancestor");
-    const above = i32(parent, at);
     order[row] = at;
-    const place = gap();
-    if (above >= 0) children[above] = u32(children, above) - 1;
-    if (above >= 0 && children[above] === 0) put(above, place);
-    else {
-      const last = heap.pop();
-      if (last !== undefined && place < heap.length) put(last, place);
-    }
+    const above = i32(parent, at);
+    if (above < 0) continue;
+    children[above] = u32(children, above) - 1;
+    if (children[above] === 0) queue.push(above);
   }
   return order;
 }
 
 interface Rows extends History {
+  /** Row of each position of the file. */
+  readonly rowOf: Uint32Array;
   /** The row of an id, or -1. */
   find(id: string): number;
 }
 
-/** The snapshots of a repo info file as columns. The file has them in the order of their ids. */
-class FileRows implements Rows {
-  readonly parent: Int32Array;
-  readonly times: Float64Array;
-  private readonly table: Uint32Array;
-  /** Row of each position of the file. */
-  readonly rowOf: Uint32Array;
-
-  constructor(private readonly flat: Flat) {
-    const [start, count] = flat.vector(flat.root(), 4, 4);
-    const { view } = flat;
-    const tables = new Uint32Array(count);
-    const times = new Float64Array(count);
-    const parent = new Int32Array(count);
-    let former = 0;
-    for (let i = 0; i < count; i++) {
-      const table = flat.follow(start + 4 * i);
-      const [id = 0, above = 0, time = 0] = flat.layout(table);
-      if (id === 0) throw new RangeError("a snapshot without an id");
-      const lead = view.getUint32(table + id);
-      if (lead < former) throw new RangeError("the snapshots are not in the order of their ids");
-      former = lead;
-      const own = above === 0 ? 0 : view.getInt32(table + above, true);
-      if (own < -1 || own >= count) throw new RangeError(`snapshot ${i} has the parent ${own}`);
-      if (own === i) throw new RangeError("a snapshot is its own ancestor");
-      tables[i] = table;
-      times[i] = time === 0 ? 0 : wide(view, table + time) / 1000;
-      parent[i] = own;
-    }
-    const order = oldestFirst(parent, times);
-    const rowOf = (this.rowOf = new Uint32Array(count));
-    this.table = Uint32Array.from(order, (position) => u32(tables, position));
-    this.times = Float64Array.from(order, (position) => f64(times, position));
-    order.forEach((position, row) => (rowOf[position] = row));
-    this.parent = Int32Array.from(order, (position) => {
+/** A history of snapshots in the order of their ids: `parent`, `times` and the facts of `at` are by their positions. */
+function historyOf(
+  parent: Int32Array,
+  times: Float64Array,
+  at: Pick<History, "id" | "message" | "metadata">,
+  isCut = false,
+): Rows {
+  const order = oldestFirst(parent, times);
+  const rowOf = new Uint32Array(order.length);
+  order.forEach((position, row) => (rowOf[position] = row));
+  return {
+    rowOf,
+    isCut,
+    parent: Int32Array.from(order, (position) => {
       const above = i32(parent, position);
       return above < 0 ? -1 : u32(rowOf, above);
-    });
-  }
-
-  find(id: string): number {
-    const { rowOf } = this;
-    const at = firstWhere(rowOf.length, (position) => this.id(u32(rowOf, position)) >= id);
-    return at < rowOf.length && this.id(u32(rowOf, at)) === id ? u32(rowOf, at) : -1;
-  }
-
-  id(row: number): string {
-    return this.flat.id(u32(this.table, row), 0, 12);
-  }
-
-  message(row: number): string {
-    return this.flat.required(u32(this.table, row), 3);
-  }
-
-  metadata(row: number): Properties {
-    return reading("repo", () => properties(this.flat, u32(this.table, row), 4, 2));
-  }
+    }),
+    times: Float64Array.from(order, (position) => f64(times, position)),
+    id: (row) => at.id(u32(order, row)),
+    message: (row) => at.message(u32(order, row)),
+    metadata: (row) => at.metadata(u32(order, row)),
+    find(id) {
+      const position = firstWhere(rowOf.length, (each) => at.id(each) >= id);
+      return position < rowOf.length && at.id(position) === id ? u32(rowOf, position) : -1;
+    },
+  };
 }
 
-/** The heads of snapshot files of spec version 1. */
-class HeadRows implements Rows {
-  readonly parent: Int32Array;
-  readonly times: Float64Array;
-  private readonly rows: ReadonlyMap<string, number>;
-
-  constructor(
-    private readonly heads: SnapshotHead[],
-    readonly isCut: boolean,
-  ) {
-    const position = new Map(heads.map((head, i) => [head.id, i]));
-    const parent = Int32Array.from(heads, (head) => position.get(head.parent ?? "") ?? -1);
-    const order = oldestFirst(
-      parent,
-      Float64Array.from(heads, (head) => head.time),
-    );
-    this.heads = Array.from(order, (i) => nth(heads, i));
-    this.rows = new Map(this.heads.map((head, row) => [head.id, row]));
-    this.parent = Int32Array.from(this.heads, (head) => this.find(head.parent ?? ""));
-    this.times = Float64Array.from(this.heads, (head) => head.time);
+/** The history of a repo info file. */
+function historyOfFile(flat: Flat): Rows {
+  const [start, count] = flat.vector(flat.root(), 4, 4);
+  const { view } = flat;
+  const tables = new Uint32Array(count);
+  const times = new Float64Array(count);
+  const parent = new Int32Array(count);
+  let former = 0;
+  for (let i = 0; i < count; i++) {
+    const table = flat.follow(start + 4 * i);
+    const [id = 0, above = 0, time = 0] = flat.layout(table);
+    if (id === 0) throw new RangeError("a snapshot without an id");
+    const lead = view.getUint32(table + id);
+    if (lead < former) throw new RangeError("the snapshots are not in the order of their ids");
+    former = lead;
+    const own = above === 0 ? 0 : view.getInt32(table + above, true);
+    if (own < -1 || own >= count) throw new RangeError(`snapshot ${i} has the parent ${own}`);
+    if (own === i) throw new RangeError("a snapshot is its own ancestor");
+    tables[i] = table;
+    times[i] = time === 0 ? 0 : wide(view, table + time) / 1000;
+    parent[i] = own;
   }
+  return historyOf(parent, times, {
+    id: (position) => flat.id(u32(tables, position), 0, 12),
+    message: (position) => flat.required(u32(tables, position), 3),
+    metadata: (position) => reading("repo", () => properties(flat, u32(tables, position), 4, 2)),
+  });
+}
 
-  find(id: string): number {
-    return this.rows.get(id) ?? -1;
-  }
-
-  id(row: number): string {
-    return nth(this.heads, row).id;
-  }
-
-  message(row: number): string {
-    return nth(this.heads, row).message;
-  }
-
-  metadata(row: number): Properties {
-    return nth(this.heads, row).metadata;
-  }
+/** The history of snapshot files of spec version 1. */
+function historyOfHeads(unsorted: Iterable<SnapshotHead>, isCut: boolean): Rows {
+  const heads = [...unsorted].sort((one, other) => (one.id < other.id ? -1 : 1));
+  const positions = new Map(heads.map(({ id }, position) => [id, position]));
+  const parent = Int32Array.from(heads, (head) => positions.get(head.parent ?? "") ?? -1);
+  const times = Float64Array.from(heads, ({ time }) => time);
+  return historyOf(
+    parent,
+    times,
+    {
+      id: (position) => nth(heads, position).id,
+      message: (position) => nth(heads, position).message,
+      metadata: (position) => nth(heads, position).metadata,
+    },
+    isCut,
+  );
 }
 
 /** What the file `repo` says, or the refs of spec version 1. */
@@ -237,15 +195,12 @@ function repositoryOf(source: Source, contents: Contents, operations: () => OpsE
     snapshot: (id) =>
       snapshots.get(id, async () => {
         const key = `snapshots/${id}`;
-        const body = await readBody(source, key, FileType.Snapshot);
-        if (!body) throw notFound(`${key} is missing. Perhaps the snapshot expired`);
-        return reading(key, () => new SnapshotView(id, body, source, manifests));
+        const open = (body: Body): Snapshot => new SnapshotView(id, body, source, manifests);
+        const snapshot = await readFile(source, key, "snapshot", open);
+        if (!snapshot) throw notFound(`${key} is missing. Perhaps the snapshot expired`);
+        return snapshot;
       }),
-    async changes(id) {
-      const key = `transactions/${id}`;
-      const body = await readBody(source, key, FileType.TransactionLog);
-      return body && reading(key, () => readChanges(body.flat));
-    },
+    changes: (id) => readFile(source, `transactions/${id}`, "transaction log", readChanges),
   };
 }
 
@@ -253,7 +208,7 @@ function contentsOf({ flat, spec }: Body): Contents {
   const root = flat.root();
   if (spec !== 2) throw new RangeError(`spec version ${spec} in the header`);
   flat.need(root, 1, 2, 3, 4, 5, 7); // tags, branches, deleted tags, snapshots, status, latest updates
-  const history = new FileRows(flat);
+  const history = historyOfFile(flat);
   const refs = (slot: number): Map<string, string> =>
     new Map(
       flat.tables(root, slot).map((table) => {
@@ -314,13 +269,9 @@ async function openVersion1(source: Source): Promise<Contents> {
       isCut = true;
       break;
     }
+    // Undefined for an expired ancestor, or a ref whose snapshot is lost: the rest can be shown
     const level = await Promise.all(
-      next.map(async (id) => {
-        const key = `snapshots/${id}`;
-        const body = await readBody(source, key, FileType.Snapshot);
-        // an expired ancestor, or a ref whose snapshot is lost: the rest can be shown
-        return body && reading(key, () => snapshotHead(body));
-      }),
+      next.map((id) => readFile(source, `snapshots/${id}`, "snapshot", snapshotHead)),
     );
     for (const head of level) if (head) heads.set(head.id, head);
     next = [
@@ -333,7 +284,7 @@ async function openVersion1(source: Source): Promise<Contents> {
     specVersion: 1,
     branches,
     tags,
-    history: reading("snapshots", () => new HeadRows([...heads.values()], isCut)),
+    history: reading("snapshots", () => historyOfHeads(heads.values(), isCut)),
     status: "online",
     metadata: {},
     configuration: {},
@@ -344,12 +295,8 @@ async function openVersion1(source: Source): Promise<Contents> {
 /** Opens a repository of any kind that the format has: spec versions 1 and 2. */
 export async function openRepository(source: Source): Promise<Repository> {
   pool().warm();
-  const data = await source.get("repo");
-  if (!data) return repositoryOf(source, await openVersion1(source), () => []);
-  const body = await openBody("repo", data, FileType.RepoInfo);
-  return repositoryOf(
-    source,
-    reading("repo", () => contentsOf(body)),
-    () => operationsOf(body.flat),
+  const repository = await readFile(source, "repo", "repo info", (body) =>
+    repositoryOf(source, contentsOf(body), () => operationsOf(body.flat)),
   );
+  return repository ?? repositoryOf(source, await openVersion1(source), () => []);
 }

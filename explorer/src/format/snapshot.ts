@@ -3,27 +3,26 @@
 import { notFound, wrongFormat } from "../base/errors";
 import type { Properties } from "../base/json";
 import { nth, u32 } from "../base/lists";
-import { PARALLEL } from "../codecs/pool";
-import { type Body, type Cache, FileType, readBody, reading } from "./files";
+import { PARALLEL, turns } from "../codecs/pool";
+import { type Body, type Cache, readFile, reading } from "./files";
 import { type Flat, idText } from "./flatbuffer";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest } from "./manifest";
 import { readStatistics } from "./statistics";
-import {
-  type ArrayNode,
-  type ChunkRef,
-  type ChunkStatistics,
-  type ChunkTable,
-  type ManifestPart,
-  type Node,
-  type Snapshot,
-  type Source,
+import type {
+  ArrayNode,
+  ChunkRef,
+  ChunkStatistics,
+  ChunkTable,
+  ManifestPart,
+  Node,
+  Snapshot,
+  Source,
 } from "./types";
 import { properties } from "./values";
 
 export const MANIFEST_BYTES = 128 * 2 ** 20;
-/** Milliseconds of work after which the page may draw. */
-const TURN = 30;
+const TURN = 30; // milliseconds of work after which the page may draw
 const NODE_TYPES = ["", "array", "group"] as const;
 
 /** A node, whose document is parsed when it is needed. */
@@ -123,21 +122,18 @@ export class SnapshotView implements Snapshot {
   readonly nodes: Node[];
   private readonly sizes: Map<string, number>;
   private readonly byPath: Map<string, Node>;
-  readonly source: Source;
 
   constructor(
     readonly id: string,
-    body: Body,
-    source: Source,
+    { flat, spec }: Body,
+    private readonly source: Source,
     private readonly files: Cache<Manifest>,
   ) {
-    this.source = source;
-    const { flat } = body;
     const root = flat.root();
     if (flat.id(root, 0, 12) !== id)
       throw wrongFormat(`snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
     flat.need(root, 2, 4, 5, 6); // nodes, message, metadata, manifest files
-    this.sizes = manifestSizes(flat, root, body.spec);
+    this.sizes = manifestSizes(flat, root, spec);
     const nodes = flat.tables(root, 2).map((table) => {
       flat.need(table, 2, 4); // zarr.json, what the node is
       const path = flat.required(table, 1);
@@ -172,19 +168,19 @@ export class SnapshotView implements Snapshot {
   private manifest(id: string): Promise<Manifest> {
     const key = `manifests/${id}`;
     const load = async (): Promise<Manifest> => {
-      const body = await readBody(this.source, key, FileType.Manifest);
-      if (!body) throw notFound(`${key} is missing: no reader can find these chunks`);
-      return reading(key, () => new Manifest(key, body));
+      const manifest = await readFile(this.source, key, "manifest", (body) => new Manifest(key, body));
+      if (!manifest) throw notFound(`${key} is missing: no reader can find these chunks`);
+      return manifest;
     };
-    return this.files.get(id, load, (manifest) => manifest.size);
+    return this.files.get(id, load, ({ flat }) => flat.bytes.length);
   }
 
   async chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkColumns> {
     const node = this.array(path);
-    const refs = reading(`snapshots/${this.id}`, () => node.manifests);
+    const refs = this.manifests(path);
     const columns = new ChunkColumns(node.shape.length);
     const pending: Promise<Manifest>[] = [];
-    let turn = performance.now();
+    const turn = turns(TURN);
     for (const [i, { id, extents }] of refs.entries()) {
       for (const { id: next } of refs.slice(i + pending.length, i + PARALLEL)) {
         const manifest = this.manifest(next);
@@ -195,10 +191,7 @@ export class SnapshotView implements Snapshot {
       if (manifest)
         reading(`manifests/${id}`, () => columns.add(manifest, node.id, extents, (i + 1) / refs.length));
       onProgress?.(i + 1, refs.length);
-      if (performance.now() - turn > TURN) {
-        await new Promise((resolve) => setTimeout(resolve));
-        turn = performance.now();
-      }
+      await turn();
     }
     return columns.finish();
   }
@@ -209,7 +202,7 @@ export class SnapshotView implements Snapshot {
 
   async chunk(path: string, coords: number[]): Promise<ChunkRef | undefined> {
     const node = this.array(path);
-    for (const { id, extents } of reading(`snapshots/${this.id}`, () => node.manifests)) {
+    for (const { id, extents } of this.manifests(path)) {
       if (!coords.every((at, d) => at >= u32(extents, 2 * d) && at < u32(extents, 2 * d + 1))) continue;
       const manifest = await this.manifest(id);
       const chunk = reading(`manifests/${id}`, () => manifest.find(node.id, coords));

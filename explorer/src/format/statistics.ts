@@ -3,8 +3,8 @@
  * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
 
-import { text } from "../base/bytes";
-import { nth, u32 } from "../base/lists";
+import { text, unhex, viewOf } from "../base/bytes";
+import { nth, product, u32 } from "../base/lists";
 import { parallel, pool } from "../codecs/pool";
 import { statedSize } from "../codecs/zstd";
 import { formatError } from "./files";
@@ -25,8 +25,7 @@ interface Header {
   readonly size: number;
 }
 
-type Read = (view: DataView, at: number) => number;
-const READ: Readonly<Record<string, Read | undefined>> = {
+const READ: Readonly<Record<string, (view: DataView, at: number) => number>> = {
   "|b1": (view, at) => view.getUint8(at),
   "<u4": (view, at) => view.getUint32(at, true),
   "<u8": (view, at) => Number(view.getBigUint64(at, true)),
@@ -34,43 +33,34 @@ const READ: Readonly<Record<string, Read | undefined>> = {
   "<f8": (view, at) => view.getFloat64(at, true),
 };
 
-/** The values of columns by name. Columns of later versions lie between those that this reader knows. */
-class Columns {
-  private readonly view: DataView;
-  readonly header: Header;
+type Column = { readonly width: number; value(tile: number, place?: number): number };
 
-  constructor(header: Header, bytes: Uint8Array) {
-    this.header = header;
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-  }
-
-  /** The number of bytes of the columns. */
-  static sizeOf({ rows, tiles, columns }: Header): number {
-    return columns.reduce((size, column) => size + rows * tiles * rowSize(column), 0);
-  }
-
-  /** A function that returns the value of a tile, and the number of values in a row. */
-  read(name: string): { value: (tile: number, place?: number) => number; width: number } {
-    const { rows, tiles, columns } = this.header;
-    let first = 0;
-    for (const column of columns) {
-      const [own, dtype, shape] = column;
-      if (own === name) {
-        const read = READ[dtype];
-        if (!read) throw new RangeError(`a column ${name} of the type ${dtype}`);
-        const [start, step, size] = [first, rowSize(column), itemSize(dtype)];
-        const value = (tile: number, place = 0) => read(this.view, start + tile * step + place * size);
-        return { value, width: shape.reduce((width, n) => width * n, 1) };
-      }
-      first += rows * tiles * rowSize(column);
-    }
-    throw new RangeError(`no column ${name}`);
-  }
+/** The columns of an array by name. Columns of later versions lie between those that this reader knows. */
+interface Columns {
+  readonly tiles: number; // of a reference
+  column(name: string): Column;
 }
 
 const itemSize = (dtype: string): number => Number(dtype.slice(2));
-const rowSize = ([, dtype, shape]: Header["columns"][number]): number =>
-  shape.reduce((size, n) => size * n, itemSize(dtype));
+
+/** The number of bytes of columns. */
+const sizeOf = ({ rows, tiles }: Header, columns: Header["columns"]): number =>
+  columns.reduce((sum, [, dtype, shape]) => sum + rows * tiles * itemSize(dtype) * product(shape), 0);
+
+function columnsIn(header: Header, bytes: Uint8Array): Columns {
+  const view = viewOf(bytes);
+  const { tiles, columns } = header;
+  const column = (wanted: string): Column => {
+    const place = columns.findIndex(([name]) => name === wanted);
+    const [, dtype = "", shape = []] = columns[place] ?? [];
+    const read = READ[dtype];
+    if (!read)
+      throw new RangeError(place < 0 ? `no column ${wanted}` : `a column ${wanted} of the type ${dtype}`);
+    const [start, size, width] = [sizeOf(header, columns.slice(0, place)), itemSize(dtype), product(shape)];
+    return { width, value: (tile, item = 0) => read(view, start + (tile * width + item) * size) };
+  };
+  return { tiles, column };
+}
 
 /** Decodes the columns of an array; undefined if the file has none for it. */
 async function columnsOf(
@@ -85,18 +75,17 @@ async function columnsOf(
   const hash = await globalThis.crypto?.subtle?.digest("SHA-256", body.slice());
   if (hash && new Uint8Array(hash).some((byte, at) => byte !== data[MAGIC.length + at]))
     throw new RangeError("another checksum");
-  const length = new DataView(body.buffer, body.byteOffset).getUint32(0, true);
+  const length = viewOf(body).getUint32(0, true);
   const document = JSON.parse(text(body.subarray(4, 4 + length))) as { manifest: string; arrays: Header[] };
   if (document.manifest !== manifest) throw new RangeError("it belongs to another manifest");
   let start = 4 + length;
   for (const header of document.arrays) {
     const frame = body.subarray(start, start + header.size);
     start += header.size;
-    const bytes = Uint8Array.from(header.node.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-    if (idText(bytes, 0, 8) !== nodeId) continue;
+    if (idText(unhex(header.node), 0, 8) !== nodeId) continue;
     if (header.rows !== count) throw new RangeError("other references");
-    if (statedSize(frame) !== Columns.sizeOf(header)) throw new RangeError("columns of another size");
-    return new Columns(header, await pool().zstd(frame));
+    if (statedSize(frame) !== sizeOf(header, header.columns)) throw new RangeError("columns of another size");
+    return columnsIn(header, await pool().zstd(frame));
   }
   return undefined;
 }
@@ -104,20 +93,13 @@ async function columnsOf(
 /** Adds the rows of one manifest. */
 function add(
   out: ChunkStatistics,
-  columns: Columns,
+  { tiles, column }: Columns,
   { first, numbers }: Origin,
   sizeOf: (row: number) => number,
 ): void {
-  const { tiles } = columns.header;
-  const [known, nan, missing, minimum, maximum, sum, extent] = [
-    columns.read("known"),
-    columns.read("nan"),
-    columns.read("missing"),
-    columns.read("minimum"),
-    columns.read("maximum"),
-    columns.read("sum"),
-    columns.read("extent"),
-  ];
+  const [known, nan, missing] = [column("known"), column("nan"), column("missing")];
+  const [minimum, maximum] = [column("minimum"), column("maximum")];
+  const [sum, extent] = [column("sum"), column("extent")];
   // digits of 32 bits, the last one with the sign
   const exact = (tile: number): number =>
     sum.value(tile) + sum.value(tile, 1) * DIGIT + (sum.value(tile, 2) | 0) * DIGIT ** 2;

@@ -134,6 +134,9 @@ export interface Changes {
   readonly moves: { readonly from: string; readonly to: string }[];
 }
 
+/** A part of an array: from `start` to `stop` (exclusive), with a step along each dimension. */
+export type Selection = { readonly start: number[]; readonly stop: number[]; readonly step?: number[] };
+
 /** A region of an array, decoded: `raw` as stored, row-major. Missing chunks have the fill value. */
 export interface Region {
   readonly shape: number[];

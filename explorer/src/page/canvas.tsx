@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { JSX, VNode } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { entryOf } from "../base/json";
 
 /** Size of an element, followed as it changes. */
 export function useSize<T extends HTMLElement>(): [{ current: T | null }, { width: number; height: number }] {
@@ -30,6 +31,12 @@ export function pointerIn(element: { current: Element | null }, event: MouseEven
   const { left = 0, top = 0 } = element.current?.getBoundingClientRect() ?? {};
   return { x: event.clientX - left, y: event.clientY - top };
 }
+
+const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] } as const;
+
+/** The direction of an arrow key, to the right and down. */
+export const arrowOf = ({ key }: KeyboardEvent): readonly [right: number, down: number] | undefined =>
+  entryOf<readonly [number, number]>(ARROWS, key);
 
 type Handler = (event: PointerEvent & { readonly currentTarget: Element }) => void;
 

@@ -1,17 +1,10 @@
 /** Where the page is at home: a server of `frazil ui`, static files next to the data, or a notebook, whose kernel answers messages. */
 
-import { ExplorerError, notFound, wrongFormat } from "../base/errors";
+import { ExplorerError, forbidden, networkFailure, notFound, wrongFormat } from "../base/errors";
 import { record } from "../base/json";
-import { type Decoded } from "../cf/cf";
+import type { Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
-import {
-  type ArrayNode,
-  type Lost,
-  type Region,
-  type Repository,
-  type Snapshot,
-  type Source,
-} from "../format/types";
+import type { ArrayNode, Lost, Region, Repository, Selection, Snapshot, Source } from "../format/types";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -26,14 +19,7 @@ export interface Reader {
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
   change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
-  read(
-    snapshot: Snapshot,
-    path: string,
-    start: number[],
-    stop: number[],
-    step?: number[],
-    signal?: AbortSignal,
-  ): Promise<Region>;
+  read(snapshot: Snapshot, path: string, part: Selection, signal?: AbortSignal): Promise<Region>;
   /** The values of a region. The snapshot says what the attributes of other arrays say about this one. */
   decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
 }
@@ -44,17 +30,16 @@ export type ArrayProps = { readonly reader: Reader; readonly snapshot: Snapshot;
 /** The values of a part of an array, of the whole without `part`, and what of it is lost. */
 export async function valuesOf(
   { reader, snapshot, node }: ArrayProps,
-  part?: { readonly start: number[]; readonly stop: number[]; readonly step?: number[] },
+  part: Selection = { start: node.shape.map(() => 0), stop: node.shape },
   signal?: AbortSignal,
 ): Promise<Decoded & { lost: readonly Lost[] }> {
-  const { start, stop, step } = part ?? { start: node.shape.map(() => 0), stop: node.shape };
-  const region = await reader.read(snapshot, node.path, start, stop, step, signal);
+  const region = await reader.read(snapshot, node.path, part, signal);
   return { ...reader.decode(snapshot, node, region), lost: region.lost ?? [] };
 }
 
-/** `explorer.json` of a static export. */
+/** `explorer.json` of a static export, or what a server says about itself. */
 interface Settings {
-  readonly repo: string;
+  readonly repo?: string;
   /** Branches and tags of spec version 1, relative to the page: web servers do not list folders. */
   readonly index?: string;
   readonly label?: string;
@@ -99,7 +84,7 @@ export class KernelSource implements Source {
 
   private async bytes(message: Record<string, string | number>): Promise<Uint8Array | undefined> {
     const { data, error } = await this.ask(message);
-    if (error) throw new ExplorerError(error.kind === FORBIDDEN ? "forbidden" : "network", error.message);
+    if (error) throw (error.kind === FORBIDDEN ? forbidden : networkFailure)(error.message);
     return data && new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   }
 }
@@ -141,7 +126,7 @@ export class WebSource implements Source {
     private readonly elsewhere: Readonly<Record<string, string>> = {},
   ) {}
 
-  protected get headers(): Record<string, string> {
+  get headers(): Record<string, string> {
     return this.secret ? { Authorization: `Bearer ${this.secret}` } : {};
   }
 
@@ -184,7 +169,7 @@ export class WebSource implements Source {
     const body = await response.arrayBuffer().then(
       (buffer) => new Uint8Array(buffer),
       (cause) => {
-        throw new ExplorerError("network", `The answer for ${key} broke off: ${cause}`);
+        throw networkFailure(`The answer for ${key} broke off: ${cause}`);
       },
     );
     if (key === "repo") this.state = stateOf(response);
@@ -260,8 +245,7 @@ async function failure(response: Response, what: string): Promise<ExplorerError>
 async function answer<T>(url: string, headers: Record<string, string> = {}): Promise<T | undefined> {
   const response = await patientFetch(url, headers);
   if (response.status === 401 || response.status === 403) {
-    throw new ExplorerError(
-      "forbidden",
+    throw forbidden(
       "This page was opened without the token of the server. Open the address that `frazil ui` printed.",
     );
   }
@@ -269,33 +253,23 @@ async function answer<T>(url: string, headers: Record<string, string> = {}): Pro
   return response.ok ? (response.json() as Promise<T>).catch(() => undefined) : undefined;
 }
 
-export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {
+export async function findHome(): Promise<{ source: Source; settings: Settings }> {
   if (kernel)
     return { source: new KernelSource(kernel.ask, kernel.settings.label), settings: kernel.settings };
   const secret = token();
   const settings = secret ? undefined : await answer<Settings>("explorer.json");
   if (settings?.repo !== undefined) {
     const base = new URL(settings.repo.replace(/\/?$/, "/"), location.href).href;
-    return {
-      source: new WebSource(
-        base,
-        settings.label ?? base,
-        null,
-        settings.index ? { "index.json": new URL(settings.index, location.href).href } : {},
-      ),
-      settings,
-    };
+    const elsewhere = settings.index && { "index.json": new URL(settings.index, location.href).href };
+    return { source: new WebSource(base, settings.label ?? base, null, elsewhere || {}), settings };
   }
   const source = new ServerSource(new URL("./", location.href).href, location.host, secret);
   if (secret) source.prepare();
-  const info = await answer<{ label: string; version?: string; path?: string; writable?: boolean }>(
-    "api/info",
-    secret ? { Authorization: `Bearer ${secret}` } : {},
-  );
+  const info = await answer<Settings>("api/info", source.headers);
   if (!info)
     throw notFound(
       "There is no repository here: neither `explorer.json` next to this page nor a server of `frazil ui`.",
     );
-  source.label = info.label;
+  source.label = info.label ?? source.label;
   return { source, settings: info };
 }

@@ -29,7 +29,6 @@ interface ListProps {
 const SPARE = 4; // rows above and below the visible ones
 let lists = 0;
 
-/** A list that makes elements only for the rows on the screen. */
 export function List(props: ListProps): VNode {
   const { label, role, count, rowHeight, active, row, attributes, onActive, onOpen, onKey, indent, gutter } =
     props;

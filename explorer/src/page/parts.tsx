@@ -5,7 +5,7 @@ import { useId, useState } from "preact/hooks";
 import { reasonOf } from "../base/errors";
 import { entryOf } from "../base/json";
 import { nth } from "../base/lists";
-import { address, type Load } from "./state";
+import { address, type Load, route, setQuery } from "./state";
 import { count, plural, short } from "./text";
 
 const ADVICE: Record<string, string> = {
@@ -72,19 +72,21 @@ export class Boundary extends Component<BoundaryProps, { error?: unknown; place?
   }
 }
 
+type LoadingProps = { what: string; progress?: number | undefined };
+
+export const Loading = ({ what, progress }: LoadingProps): VNode => (
+  <p class="wait" role="status">
+    Loading {what}
+    {progress !== undefined && <progress value={progress} aria-label={`Loading ${what}`} />}
+  </p>
+);
+
 type WaitProps<T> = { of: Load<T>; what: string; children: (value: T) => ComponentChildren };
 
 /** What `children` makes of a value; before that the progress or the failure. */
 export function Wait<T>({ of, what, children }: WaitProps<T>): VNode {
   if (of.error) return <Failure of={of} />;
-  if (of.value === undefined && of.busy) {
-    return (
-      <p class="wait" role="status">
-        Loading {what}
-        {of.progress !== undefined && <progress value={of.progress} aria-label={`Loading ${what}`} />}
-      </p>
-    );
-  }
+  if (of.value === undefined && of.busy) return <Loading what={what} progress={of.progress} />;
   return <>{children(of.value as T)}</>;
 }
 
@@ -119,9 +121,9 @@ export function Tabs({ label, tabs, active, onSelect }: TabsProps): VNode {
 }
 
 /** A link to a commit in the history. */
-export function CommitLink({ id, children }: { id: string; children?: ComponentChildren }): VNode {
-  return <a href={address({ page: "history", query: { at: id } })}>{children ?? short(id)}</a>;
-}
+export const CommitLink = ({ id, children }: { id: string; children?: ComponentChildren }): VNode => (
+  <a href={address({ page: "history", query: { at: id } })}>{children ?? short(id)}</a>
+);
 
 /** The number of those that a list does not show. */
 export const More = ({ of, most }: { of: number; most: number }): VNode | null =>
@@ -137,9 +139,9 @@ export const Facts = ({ rows }: { rows: readonly Fact[] }): VNode => (
   </dl>
 );
 
-type InputProps = Pick<JSX.IntrinsicElements["input"], "size" | "placeholder" | "title" | "disabled">;
+type Input = JSX.IntrinsicElements["input"];
 
-interface EntryProps extends InputProps {
+interface EntryProps extends Pick<Input, "size" | "placeholder" | "title" | "disabled" | "inputMode"> {
   readonly label: string;
   readonly value?: string;
   /** The place of the label is narrow: only screen readers need it. */
@@ -195,31 +197,45 @@ export function Entry({
   );
 }
 
-const MOST = 500; // rows of a table
-type TableProps = { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] };
+type GridProps = {
+  class?: string;
+  heads: readonly ComponentChildren[] | undefined;
+  rowHeads?: readonly ComponentChildren[] | undefined;
+  rows: readonly (readonly ComponentChildren[])[];
+};
 
-export const Table = ({ heads, rows }: TableProps): VNode => (
-  <div class="items" tabIndex={0}>
-    <table>
+export const Grid = ({ heads, rowHeads, rows, ...rest }: GridProps): VNode => (
+  <table {...rest}>
+    {heads && (
       <thead>
         <tr>
-          {heads.map((head) => (
-            <th key={head} scope="col">
+          {rowHeads && <td />}
+          {heads.map((head, at) => (
+            <th key={at} scope="col">
               {head}
             </th>
           ))}
         </tr>
       </thead>
-      <tbody>
-        {rows.slice(0, MOST).map((row, at) => (
-          <tr key={at}>
-            {row.map((cell, column) => (
-              <td key={column}>{cell}</td>
-            ))}
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    )}
+    <tbody>
+      {rows.map((row, at) => (
+        <tr key={at}>
+          {rowHeads && <th scope="row">{rowHeads[at]}</th>}
+          {row.map((cell, column) => (
+            <td key={column}>{cell}</td>
+          ))}
+        </tr>
+      ))}
+    </tbody>
+  </table>
+);
+
+const MOST = 500; // rows of a table
+
+export const Table = ({ heads, rows }: GridProps): VNode => (
+  <div class="items" tabIndex={0}>
+    <Grid heads={heads} rows={rows.slice(0, MOST)} />
     {rows.length > MOST && <p class="quiet">and {count(rows.length - MOST)} more</p>}
   </div>
 );
@@ -250,4 +266,11 @@ export const Choice = ({ label, value, options, onSelect }: ChoiceProps): VNode 
       ))}
     </select>
   </label>
+);
+
+type SettingProps = { label: string; name: string; options: Titles };
+
+/** A choice that the address has under a name. */
+export const Setting = ({ name, ...rest }: SettingProps): VNode => (
+  <Choice {...rest} value={route.value.query[name] ?? ""} onSelect={(value) => setQuery({ [name]: value })} />
 );

@@ -71,3 +71,7 @@ export function resolve(names: Names, version: string): string {
   for (let step = Number(steps || 1); step > 0 && row >= 0; step--) row = i32(parent, row);
   return row >= 0 ? names.history.id(row) : version;
 }
+
+/** The branch that people see first. */
+export const mainBranch = ({ branches }: Pick<Repository, "branches">): string | undefined =>
+  branches.has("main") ? "main" : [...branches.keys()][0];

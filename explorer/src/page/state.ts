@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useCallback, useLayoutEffect, useState } from "preact/hooks";
 import { ExplorerError, notFound, reasonOf, wrongFormat } from "../base/errors";
-import { type Repository, type Snapshot } from "../format/types";
+import type { Repository, Snapshot } from "../format/types";
 import type { Reader } from "./home";
 import { HOME, parseRoute, resolve, type Route, writeRoute } from "./route";
 
@@ -119,9 +119,6 @@ export function useLoad<T>(
   }, [...keys, attempt]);
   const retry = useCallback(() => setAttempt((former) => former + 1), []);
   // A value of other keys must not be drawn as if it belonged to these
-  const stale = !keep && own !== undefined && !same(own, keys);
+  const stale = !keep && own?.some((item, at) => !Object.is(item, keys[at])) === true;
   return stale ? { busy: true, retry } : { ...state, retry };
 }
-
-const same = (one: unknown[], other: unknown[]): boolean =>
-  one.length === other.length && one.every((item, at) => Object.is(item, other[at]));

@@ -34,17 +34,19 @@ export function number(value: number): string {
   return String(Number(value.toPrecision(6)));
 }
 
+const ORDINAL = new Intl.PluralRules("en-US", { type: "ordinal" });
+const ENDINGS: Partial<Record<Intl.LDMLPluralRule, string>> = { one: "st", two: "nd", few: "rd" };
+
 /** 1st, 2nd, 3rd, 4th. */
-export function ordinal(value: number): string {
-  const ending = value % 100 > 10 && value % 100 < 14 ? undefined : ["st", "nd", "rd"][(value % 10) - 1];
-  return `${count(value)}${ending ?? "th"}`;
-}
+export const ordinal = (value: number): string => `${count(value)}${ENDINGS[ORDINAL.select(value)] ?? "th"}`;
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
 
 /** A name within a text: letters from right to left do not turn what follows. */
 export const isolated = (name: string): string =>
   RIGHT_TO_LEFT.test(name) ? `\u2068${name.replace(/[\u2066-\u2069]/g, "")}\u2069` : name;
+
+export const FONT = "12px system-ui, sans-serif"; // of texts on a canvas
 
 /** The begin of a text that fits into a width; `measure` is the width of a text. */
 export function fitted(text: string, width: number, measure: (text: string) => number): string {

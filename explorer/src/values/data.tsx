@@ -15,7 +15,7 @@ import { earthReference, type EarthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, valuesOf } from "../page/home";
-import { Choice, Failure, Losses, Sign, Wait } from "../page/parts";
+import { Entry, Failure, Loading, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
 import { address, type Load, route, setQuery, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
 import { limitOf, Picture, type Plane, type Target } from "./picture";
@@ -30,10 +30,10 @@ import {
   useVersions,
   VERSIONS,
 } from "./play";
+import { ASK } from "./points";
 import { Axes, Fixed, Slider } from "./sliders";
 
 const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
-const ASK = 200e6; // bytes to decode before the view asks
 const PAUSE = 120; // milliseconds between pictures
 
 interface DataProps extends Target {
@@ -61,7 +61,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const [permit, setPermit] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
   const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
-  const { coordinates, waiting } = useCoordinates(reader, snapshot, node);
+  const { coordinates, waiting } = useCoordinates(array);
   const [playing, setPlaying] = useState(NOTHING);
   const isPlaying = playing !== NOTHING;
   useStop(isPlaying, () => setPlaying(NOTHING));
@@ -168,30 +168,15 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       <div class="bar">
         {shape.length > 1 && <Axes node={node} grid={shape} line />}
         {slice.y >= 0 && <ColourSettings clock={picture.value?.scale.clock} />}
-        {places && (
-          <Choice
-            label="Map"
-            value={query["proj"] ?? ""}
-            options={PROJECTIONS}
-            onSelect={(proj) => setQuery({ proj })}
-          />
-        )}
-        {axes.some((axis) => axis.isUneven) && (
-          <Choice
-            label="Cells"
-            value={query.cells ?? ""}
-            options={CELLS}
-            onSelect={(cells) => setQuery({ cells })}
-          />
-        )}
-        <Choice
+        {places && <Setting label="Map" name="proj" options={PROJECTIONS} />}
+        {axes.some((axis) => axis.isUneven) && <Setting label="Cells" name="cells" options={CELLS} />}
+        <Setting
           label="Show"
-          value={query["show"] ?? "picture"}
+          name="show"
           options={[
-            ["picture", slice.y < 0 ? "line" : "image"],
+            ["", slice.y < 0 ? "line" : "image"],
             ["table", "table"],
           ]}
-          onSelect={(value) => setQuery({ show: value === "picture" ? "" : value })}
         />
         {isZoomed && (
           <button onClick={() => setQuery(sliceQuery(shape, { ...slice, ...whole }), false)}>
@@ -263,11 +248,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
               reference={reference}
             />
           ) : (
-            !picture.error && (
-              <p class="wait" role="status">
-                Loading values
-              </p>
-            )
+            !picture.error && <Loading what="values" />
           )}
           <p class="quiet foot" aria-busy={picture.busy}>
             {earth &&
@@ -339,47 +320,33 @@ function useLocated(
 function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
   const { query } = route.value;
   const limit = (name: string, title: string): VNode => {
-    const enter = (text: string): void =>
-      setQuery({ [name]: limitOf(text, clock) === undefined ? "" : text });
+    const enter = (text: string): string | void =>
+      text === "" || limitOf(text, clock) !== undefined
+        ? setQuery({ [name]: text })
+        : `"${text}" is not a ${clock ? "date" : "number"}.`;
     const value = query[name] ?? "";
-    return (
-      <label class="field">
-        <span>{title}</span>
-        <input
-          key={value}
-          value={value}
-          size={clock ? 10 : 6}
-          placeholder="auto"
-          {...(clock ? {} : { inputMode: "decimal" })}
-          onChange={(event) => enter(event.currentTarget.value.trim())}
-        />
-      </label>
-    );
+    const entry = { label: title, value, size: clock ? 10 : 6, placeholder: "auto", onEnter: enter };
+    return <Entry key={value} isEager {...entry} {...(clock ? {} : { inputMode: "decimal" })} />;
   };
   return (
     <>
-      <Choice
-        label="Colours"
-        value={query["map"] ?? ""}
-        options={[["", "automatic"], ...MAPS.map((name) => [name, name] as const)]}
-        onSelect={(map) => setQuery({ map })}
-      />
+      <Setting label="Colours" name="map" options={COLOURS} />
       {limit("lo", "from")}
       {limit("hi", "to")}
     </>
   );
 }
 
-const CELLS = [
+const COLOURS: Titles = [["", "automatic"], ...MAPS.map((name) => [name, name] as const)];
+const CELLS: Titles = [
   ["", "by coordinates"],
   ["index", "by index"],
-] as const;
-
-const PROJECTIONS = [
+];
+const PROJECTIONS: Titles = [
   ["", "grid"],
   ["local", "around its centre"],
   ["natural", "natural Earth"],
   ["equal", "equal areas"],
   ["plate", "degrees"],
   ["globe", "globe"],
-] as const;
+];

@@ -8,15 +8,13 @@ import { entryOf } from "../base/json";
 import { clamp, f64, type Shape } from "../base/lists";
 import type { Geolocation } from "../earth/geolocation";
 import type * as Earth from "../earth/projections";
-import { Canvas, canvasOf, css, pointerIn, theme, usePointer, useSize } from "../page/canvas";
+import { arrowOf, Canvas, canvasOf, css, pointerIn, theme, usePointer, useSize } from "../page/canvas";
 import { Wait } from "../page/parts";
 import { useLoad } from "../page/state";
-import { barWidth, drawBar, drawMark, type PlaneProps } from "./image";
+import { barWidth, drawBar, drawMark } from "./drawing";
+import type { PlaneProps } from "./image";
 
-interface GlobeProps extends PlaneProps {
-  readonly places: Geolocation;
-  readonly projection: string;
-}
+type GlobeProps = PlaneProps & { readonly places: Geolocation; readonly projection: string };
 
 /** Projections that turn in both directions. */
 const isRound = (name: string): boolean => name === "globe" || name === "local";
@@ -155,7 +153,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio))
         drawMark(context, mark, spot[0], spot[1]);
     }
-    drawBar(context, { colours, limits, title, ticks }, width + 16, 8, height - 16);
+    drawBar(context, props, width + 16, 8, height - 16);
   };
   const turnTo = (longitude: number, latitude: number): void =>
     setTurn([longitude, isRound(name) ? clamp(latitude, -90, 90) : north]);
@@ -181,11 +179,10 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     hover: (event) => use(event, onPlace),
   });
   const key = (event: KeyboardEvent): void => {
-    const [right, up] =
-      { ArrowRight: [-15, 0], ArrowLeft: [15, 0], ArrowUp: [0, -15], ArrowDown: [0, 15] }[event.key] ?? [];
-    if (right === undefined || up === undefined) return;
+    const arrow = arrowOf(event);
+    if (!arrow) return;
     event.preventDefault();
-    turnTo(east + right, north + up);
+    turnTo(east - 15 * arrow[0], north + 15 * arrow[1]);
   };
   return (
     <div

@@ -1,31 +1,16 @@
 /** A plane of values as an image with axes and a colour bar. */
 
-import type { Tick } from "../cf/calendar";
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { Axis } from "../array/axes";
-import { cssColour, type Limits, paint } from "../array/colour";
-import { NUMBERS } from "../array/scale";
-import { clamp, f64, i32, u32 } from "../base/lists";
-import { Canvas, canvasOf, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
-import { fitted } from "../page/text";
-
-/** A point that a person chose. */
-export interface Mark {
-  readonly column: number;
-  readonly row: number;
-  readonly colour: string;
-  readonly text: string;
-}
+import { paint } from "../array/colour";
+import { clamp, f64, i32 } from "../base/lists";
+import { arrowOf, Canvas, canvasOf, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
+import { type Bar, barWidth, drawAxes, drawBar, drawMark, MARGIN, type Mark, marginOf } from "./drawing";
 
 /** A plane of values on the screen, and what a person does with it. */
-export interface PlaneProps {
+export interface PlaneProps extends Bar {
   readonly values: Float64Array;
-  readonly limits: Limits;
-  readonly colours: Uint32Array;
-  /** Round values for the colour bar. */
-  ticks(limits: Limits, most: number): Tick[];
-  readonly title: string;
   readonly marks: readonly Mark[];
   onPlace(column: number, row: number): void;
   /** A click or Enter. */
@@ -39,14 +24,6 @@ interface ImageProps extends PlaneProps {
   readonly aspect: number | undefined;
   onZoom(columns: readonly [number, number], rows: readonly [number, number]): void;
 }
-
-export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
-type Context = CanvasRenderingContext2D;
-const FONT = "12px system-ui, sans-serif";
-const DIGIT = 8; // pixels, in the widest of the usual fonts
-// What an axis and a colour bar have besides their texts: ticks and title
-const AXIS_SIDES = 26;
-const BAR_SIDES = 52;
 
 export function Image(props: ImageProps): VNode {
   const { values, x, y, limits, colours, ticks, title, aspect, marks, onPlace, onChoose, onZoom } = props;
@@ -81,10 +58,10 @@ export function Image(props: ImageProps): VNode {
       event.preventDefault();
       return onChoose(cursor.column, cursor.row);
     }
-    const [right, down] =
-      { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key] ?? [];
-    if (right === undefined || down === undefined) return;
+    const arrow = arrowOf(event);
+    if (!arrow) return;
     event.preventDefault();
+    const [right, down] = arrow;
     const { column, row } = cursor ?? { column: 0, row: 0 };
     const step = event.shiftKey ? 10 : 1;
     const moved = (axis: Axis, at: number, by: number): number =>
@@ -92,7 +69,7 @@ export function Image(props: ImageProps): VNode {
     place(moved(x, column, right), moved(y, row, down));
   };
 
-  const draw = (context: Context): void => {
+  const draw = (context: CanvasRenderingContext2D): void => {
     context.imageSmoothingEnabled = false;
     context.fillStyle = css("missing");
     context.fillRect(left, top, room.width, room.height);
@@ -103,35 +80,8 @@ export function Image(props: ImageProps): VNode {
     if (!isDrawn && x.length > room.width * 2) context.imageSmoothingEnabled = true;
     context.drawImage(image, 0, 0, room.width, room.height);
     context.restore();
-    context.strokeStyle = css("quiet");
-    context.lineWidth = 1;
-    context.strokeRect(left - 0.5, top - 0.5, room.width + 1, room.height + 1);
-    context.fillStyle = css("text");
-    context.font = FONT;
-    context.textAlign = "center";
-    context.textBaseline = "top";
-    let edge = -Infinity;
-    for (const { place: at, text } of labels(x, room.width / 90)) {
-      const where = left + at * room.width;
-      const half = context.measureText(text).width / 2;
-      if (where - half < edge + 8) continue;
-      edge = where + half;
-      context.fillRect(where, top + room.height, 1, 5);
-      context.fillText(text, where, top + room.height + 8);
-    }
-    context.fillText(fit(context, x.title, room.width), left + room.width / 2, top + room.height + 28);
-    context.textAlign = "right";
-    context.textBaseline = "middle";
-    edge = -Infinity;
-    for (const { place: at, text } of labels(y, room.height / 40)) {
-      const where = top + at * room.height;
-      if (where < edge + 14) continue;
-      edge = where;
-      context.fillRect(left - 5, where, 5, 1);
-      context.fillText(fit(context, text, left - AXIS_SIDES), left - 8, where);
-    }
-    upwards(context, y.title, 10, top, room.height);
-    drawBar(context, { colours, limits, title, ticks }, left + room.width + 16, top, room.height);
+    drawAxes(context, x, y, { left, top, ...room });
+    drawBar(context, props, left + room.width + 16, top, room.height);
     for (const mark of marks) {
       const [across, down] = [x.centre(mark.column), y.centre(mark.row)];
       drawMark(context, mark, left + across * room.width, top + down * room.height);
@@ -215,64 +165,6 @@ function cellsBetween(axis: Axis, one: number, other: number): readonly [number,
   return [Math.min(from, to), Math.max(from, to) + 1];
 }
 
-const fit = (context: Context, text: string, width: number): string =>
-  fitted(text, width, (part) => context.measureText(part).width);
-
-/** A title that goes up, in the middle of a height. */
-function upwards(context: Context, title: string, left: number, top: number, height: number): void {
-  context.save();
-  context.translate(left, top + height / 2);
-  context.rotate(-Math.PI / 2);
-  context.textAlign = "center";
-  context.fillText(fit(context, title, height), 0, 0);
-  context.restore();
-}
-
-/** The number of letters of the longest label. */
-const longest = (texts: readonly { readonly text: string }[]): number =>
-  Math.max(0, ...texts.map(({ text }) => text.length));
-
-/** The room that a colour bar needs: more if its texts are no numbers. */
-export function barWidth(ticks: PlaneProps["ticks"], limits: Limits): number {
-  const letters = longest([4, 8].flatMap((most) => ticks(limits, most)));
-  return clamp(BAR_SIDES + letters * DIGIT, MARGIN.right, 220);
-}
-
-type Bar = Pick<PlaneProps, "colours" | "limits" | "title" | "ticks">;
-
-/** The colour bar: 14 pixels, then numbers and title. */
-export function drawBar(
-  context: Context,
-  { colours, limits, title, ticks }: Bar,
-  left: number,
-  top: number,
-  height: number,
-): void {
-  const width = barWidth(ticks, limits);
-  for (let at = 0; at < 128; at++) {
-    context.fillStyle = cssColour(u32(colours, 255 - at * 2));
-    context.fillRect(left, top + (at / 128) * height, 14, height / 128 + 1);
-  }
-  context.strokeStyle = css("quiet");
-  context.strokeRect(left - 0.5, top - 0.5, 15, height + 1);
-  context.fillStyle = css("text");
-  context.font = FONT;
-  context.textAlign = "left";
-  context.textBaseline = "middle";
-  let edge = Infinity;
-  for (const { value, text } of ticks(limits, Math.min(8, height / 36))) {
-    const where = top + height * (1 - (value - limits[0]) / (limits[1] - limits[0]));
-    if (where > edge - 13) continue;
-    edge = where;
-    context.fillText(
-      fit(context, text, width - BAR_SIDES),
-      left + 20,
-      clamp(where, top + 6, top + height - 6),
-    );
-  }
-  upwards(context, title, left + width - 24, top, height);
-}
-
 /** -1 if an axis is turned round on the screen. */
 const way = (axis: Axis): number =>
   axis.length > 1 && axis.centre(0) > axis.centre(axis.length - 1) ? -1 : 1;
@@ -286,58 +178,4 @@ function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height:
     for (let column = 0; column < width; column++, at++) pixels[at] = f64(values, row + i32(across, column));
   }
   return pixels;
-}
-
-/** A point that a person chose, with two rings, so that it shows on all colours. */
-export function drawMark(context: Context, { colour, text }: Mark, x: number, y: number): void {
-  context.save();
-  for (const [stroke, width] of [
-    [css("page"), 5],
-    [css("text"), 3],
-    [colour, 2],
-  ] as const) {
-    context.beginPath();
-    context.arc(x, y, 5, 0, 2 * Math.PI);
-    context.strokeStyle = stroke;
-    context.lineWidth = width;
-    context.stroke();
-  }
-  context.font = `bold ${FONT}`;
-  context.textAlign = "left";
-  context.textBaseline = "bottom";
-  context.lineWidth = 3;
-  context.strokeStyle = css("page");
-  context.strokeText(text, x + 7, y - 4);
-  context.fillStyle = css("text");
-  context.fillText(text, x + 7, y - 4);
-  context.restore();
-}
-
-/** The room for the texts of a vertical axis. */
-function marginOf(axis: Axis): number {
-  const letters = longest([4, 10].flatMap((most) => labels(axis, most)));
-  return clamp(AXIS_SIDES + letters * DIGIT, MARGIN.left, 160);
-}
-
-/** Places on an axis with their texts: round numbers where the axis has some, else even steps of the index. */
-function labels(axis: Axis, most: number): { place: number; text: string }[] {
-  const { edges, length, times, values: numbers } = axis;
-  const values = times?.values ?? numbers;
-  const step = Math.max(1, Math.ceil(length / Math.max(1, most)));
-  const places =
-    values && edges && length > 1
-      ? (times?.scale ?? NUMBERS)
-          .ticks(extent(values), most)
-          .map(({ value, text }) => ({ place: axis.place(value), text }))
-      : Array.from({ length: Math.ceil(length / step) }, (_, at) => ({
-          place: axis.centre(at * step),
-          text: axis.label(at * step),
-        }));
-  return places.sort((a, b) => a.place - b.place);
-}
-
-/** The ends of rising or falling numbers, the lower one first. */
-function extent(values: Float64Array): Limits {
-  const [first, last] = [f64(values, 0), f64(values, values.length - 1)];
-  return [Math.min(first, last), Math.max(first, last)];
 }

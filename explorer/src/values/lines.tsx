@@ -3,10 +3,10 @@
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Axis } from "../array/axes";
-import { NUMBERS, type Scale } from "../array/scale";
+import type { Scale } from "../array/scale";
 import { f64 } from "../base/lists";
 import { css, theme, useSize } from "../page/canvas";
-import { Failure } from "../page/parts";
+import { Failure, Grid } from "../page/parts";
 import { useLoad } from "../page/state";
 import { count, plural } from "../page/text";
 
@@ -28,20 +28,18 @@ export function Lines({ x, series, title: name, scale, isByIndex, onPlace }: Lin
   useEffect(() => {
     const target = element.current;
     if (!plot.value || !target || size.width < 50) return;
-    const index = Float64Array.from({ length: x.length }, (_, at) => at);
-    const rising = [x.times?.values, x.values].find((axis) => axis && rises(axis));
-    const places = isByIndex || !rising ? index : rising;
+    const places = !isByIndex && x.numbers && rises(x.numbers) ? x.numbers : undefined;
     return plot.value.lines(target, {
       width: size.width,
       height: Math.max(160, size.height),
-      x: places,
+      x: places ?? Float64Array.from({ length: x.length }, (_, at) => at),
       series,
-      xTicks: places === x.times?.values ? x.times.scale.ticks : places === index ? undefined : NUMBERS.ticks,
+      xTicks: places && x.scale.ticks,
       yTicks: scale.ticks,
       xTitle: x.title,
       yTitle: name,
       colours: { text: css("text"), grid: css("line") },
-      ...(places === index ? { label: x.label } : {}),
+      ...(places ? {} : { label: x.label }),
       onPlace,
     });
   }, [plot.value, series, size.width, size.height, x, isByIndex, theme.value]);
@@ -78,32 +76,16 @@ interface ValueTableProps {
 export function ValueTable({ name = "Values", text, width, height, x, y, most }: ValueTableProps): VNode {
   const columns = Math.min(width, most ?? MOST_COLUMNS);
   const rows = Math.min(height, most ?? MOST_ROWS);
+  const across = Array.from({ length: columns }, (_, at) => at);
+  const down = Array.from({ length: rows }, (_, at) => (y?.isTurned ? height - 1 - at : at));
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label={name}>
-      <table class="values">
-        {x && (
-          <thead>
-            <tr>
-              <td />
-              {Array.from({ length: columns }, (_, column) => (
-                <th key={column} scope="col">
-                  {x.label(column)}
-                </th>
-              ))}
-            </tr>
-          </thead>
-        )}
-        <tbody>
-          {Array.from({ length: rows }, (_, at) => (y?.isTurned ? height - 1 - at : at)).map((row) => (
-            <tr key={row}>
-              {y && <th scope="row">{y.label(row)}</th>}
-              {Array.from({ length: columns }, (_, column) => (
-                <td key={column}>{text(row * width + column)}</td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Grid
+        class="values"
+        heads={x && across.map((at) => x.label(at))}
+        rowHeads={y && down.map((at) => y.label(at))}
+        rows={down.map((row) => across.map((column) => text(row * width + column)))}
+      />
       {most === undefined && (rows < height || columns < width) && (
         <p class="quiet">
           {count(rows)} of {plural(height, "row")}, {count(columns)} of {plural(width, "column")}: zoom in for

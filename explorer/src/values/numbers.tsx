@@ -83,17 +83,8 @@ export function Numbers({ values, scale, difference, placeOf, onChoose }: Number
   );
 }
 
-interface Statistics {
-  readonly count: number;
-  readonly mean: number;
-  readonly low: number;
-  readonly high: number;
-  readonly lowAt: number;
-  readonly highAt: number;
-}
-
 /** The extremes and the mean of the values that are there. */
-export function statistics(values: Float64Array): Statistics {
+export function statistics(values: Float64Array) {
   let [size, sum, low, high, lowAt, highAt] = [0, 0, Infinity, -Infinity, 0, 0];
   values.forEach((value, at) => {
     if (Number.isNaN(value)) return;

@@ -7,26 +7,20 @@ import { aspect, axisOf, type Coordinate } from "../array/axes";
 import { categoryTable, diverging, type Limits, robust, spread, symmetric, table } from "../array/colour";
 import { dimensionName, title } from "../array/nodes";
 import { full, type Scale } from "../array/scale";
-import {
-  type Box,
-  boxShape,
-  parsePoints,
-  type Point,
-  type Slice,
-  sliceQuery,
-  typedIndex,
-} from "../array/slices";
+import type { Box, Point, Slice } from "../array/slices";
+import { boxShape, parsePoints, sliceQuery, typedIndex } from "../array/slices";
 import { f64, nth, type Shape } from "../base/lists";
 import { type Clock, periodOf, type Tick } from "../cf/calendar";
 import { goesNorth } from "../earth/geolocation";
 import type { Geolocation } from "../earth/geolocation";
-import { type EarthReference } from "../earth/reference";
+import type { EarthReference } from "../earth/reference";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { css } from "../page/canvas";
 import type { ArrayProps } from "../page/home";
 import { route, setQuery } from "../page/state";
+import type { Mark } from "./drawing";
 import { Globe } from "./globe";
-import { Image, type Mark } from "./image";
+import { Image } from "./image";
 import { Lines, ValueTable } from "./lines";
 import { allCategories, Numbers } from "./numbers";
 import { addPoint, pointColour, Points } from "./points";
@@ -163,20 +157,21 @@ export function Picture(props: PictureProps): VNode {
   };
   const hasPoints = slice.y >= 0 && !difference && query["show"] !== "table";
   const points = hasPoints ? parsePoints(query["p"], shape) : [];
-  const cellOf = (point: Point, dimension: number): number =>
-    Math.round((nth(point, dimension) - nth(part.start, dimension)) / nth(part.step, dimension));
+  /** The cell of a point; undefined outside of this part. */
+  const cellOf = (point: Point): readonly [column: number, row: number] | undefined => {
+    const [column, row] = [slice.x, slice.y].map((dimension) =>
+      Math.round((nth(point, dimension) - nth(part.start, dimension)) / nth(part.step, dimension)),
+    ) as [number, number];
+    return column >= 0 && column < width && row >= 0 && row < height ? [column, row] : undefined;
+  };
   const pointOf = (column: number, row: number): Point =>
     slice.index.map((fixed, dimension) => {
       if (dimension === slice.x) return indexOf(dimension, column);
       return dimension === slice.y ? indexOf(dimension, row) : fixed;
     });
-  const inside = (point: Point): boolean => {
-    const [column, row] = [cellOf(point, slice.x), cellOf(point, slice.y)];
-    return column >= 0 && column < width && row >= 0 && row < height;
-  };
   const marks: Mark[] = points.flatMap((point, which) => {
-    if (!inside(point)) return [];
-    const [column, row] = [cellOf(point, slice.x), cellOf(point, slice.y)];
+    const [column, row] = cellOf(point) ?? [];
+    if (column === undefined || row === undefined) return [];
     return [{ column, row, colour: pointColour(which), text: String(which + 1) }];
   });
   const choose = (column: number, row: number): void =>
@@ -212,6 +207,10 @@ export function Picture(props: PictureProps): VNode {
   };
   const labelOf = (point: Point, dimension: number): string =>
     `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(nth(point, dimension)) ?? point[dimension]}`;
+  const nameOf = (point: Point): string => {
+    const cell = cellOf(point);
+    return cell ? placeText(...cell) : `${labelOf(point, slice.x)}, ${labelOf(point, slice.y)}`;
+  };
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
@@ -252,11 +251,7 @@ export function Picture(props: PictureProps): VNode {
           coordinates={coordinates}
           points={points}
           isByIndex={isByIndex}
-          nameOf={(point) =>
-            inside(point)
-              ? placeText(cellOf(point, slice.x), cellOf(point, slice.y))
-              : `${labelOf(point, slice.x)}, ${labelOf(point, slice.y)}`
-          }
+          nameOf={nameOf}
           typed={typed}
           hint={
             earth && !isDegrees

@@ -5,7 +5,7 @@ import { type Limits, robust } from "../array/colour";
 import { isArray } from "../array/nodes";
 import { nth } from "../base/lists";
 import type { ArrayNode, Repository, Snapshot } from "../format/types";
-import { type Load, route, useLoad } from "../page/state";
+import { route, useLoad } from "../page/state";
 import { commitsBack } from "../versions/writers";
 
 /** What plays: a dimension, or one of these. */
@@ -37,32 +37,22 @@ export async function versionsOf(
   return (ids.length ? ids : [version]).reverse();
 }
 
-export interface Versions {
-  /** Undefined until a person asks for versions. */
-  readonly ids: readonly string[] | undefined;
-  readonly load: Load<string[] | undefined>;
-  readonly at: number;
-  /** The version that the address names is not there yet. */
-  readonly busy: boolean;
-  readonly snapshot: Snapshot;
-  readonly node: ArrayNode;
-}
-
 /** The version of an array that the address names with `ver`, among those that changed it. */
-export function useVersions(repository: Repository, snapshot: Snapshot, node: ArrayNode): Versions {
+export function useVersions(repository: Repository, snapshot: Snapshot, node: ArrayNode) {
   const { ver = "" } = route.value.query;
   const load = useLoad(
     async (_, progress) => (ver ? versionsOf(repository, snapshot.id, node.id, progress) : undefined),
     [snapshot, node.path, ver !== ""],
   );
-  const ids = load.value;
+  const ids = load.value; // undefined until a person asks for versions
   const at = ids ? Math.max(0, ids.includes(ver) ? ids.indexOf(ver) : ids.length - 1) : 0;
   const other = useLoad(
     async () => (ids ? nodeOf(await repository.snapshot(nth(ids, at)), node) : undefined),
     [ids?.[at]],
     true,
   );
-  return { ids, load, at, busy: other.busy, snapshot, node, ...(ids ? other.value : {}) };
+  const shown = { snapshot, node, ...(ids ? other.value : {}) };
+  return { ids, load, at, busy: other.busy, ...shown };
 }
 
 /** The same array in another version, perhaps under another name. */

@@ -1,17 +1,15 @@
 /** Line plots. Loaded when the first line is shown. */
 
 import UPlot from "uplot";
-import { fitted } from "../page/text";
+import type { Scale } from "../array/scale";
+import { fitted, FONT } from "../page/text";
+import type { Series } from "./lines";
 
-export interface LinesSettings {
+interface LinesSettings {
   readonly width: number;
   readonly height: number;
   readonly x: ArrayLike<number>;
-  readonly series: readonly {
-    readonly title: string;
-    readonly colour: string;
-    readonly values: ArrayLike<number>;
-  }[];
+  readonly series: readonly Series[];
   readonly xTitle: string;
   readonly yTitle: string;
   readonly colours: { readonly text: string; readonly grid: string };
@@ -23,8 +21,7 @@ export interface LinesSettings {
   onPlace?: ((index: number | null) => void) | undefined;
 }
 
-type Ticks = (limits: readonly [number, number], most: number) => readonly { value: number; text: string }[];
-const FONT = "12px system-ui, sans-serif";
+type Ticks = Scale["ticks"];
 const canvas = document.createElement("canvas").getContext("2d");
 
 function widthOf(text: string): number {

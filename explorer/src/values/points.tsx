@@ -15,7 +15,7 @@ import { bytes, plural } from "../page/text";
 import { Lines, type Series, ValueTable } from "./lines";
 
 const LONGEST = 20_000; // values of a line
-const ASK = 200e6; // bytes to decode before the view asks
+export const ASK = 200e6; // bytes to decode before the view asks
 export const pointColour = (at: number): string => css(`lane${at % MOST_POINTS}`);
 
 const write = (points: readonly Point[]): void =>
@@ -49,7 +49,7 @@ export function Points(props: PointsProps): VNode {
   const along = lineDimension(
     shape,
     slice,
-    (dimension) => coordinates.get(dimension)?.isTime === true,
+    (dimension) => coordinates.get(dimension)?.clock !== undefined,
     route.value.query["along"],
   );
   const step = Math.max(1, Math.ceil(nth(shape, along) / LONGEST));

@@ -40,6 +40,14 @@ export function Fixed(props: FixedProps): VNode | null {
         const name = dimensionName(node, dimension);
         const place = { name, at, length, text: decoded ? decoded.label(at) : String(at) };
         const isPlaying = playing === dimension;
+        const hint = decoded ? `${decoded.clock ? "A date" : "A value"}, or # and an index` : "An index";
+        const enter = (text: string): string | void => {
+          const index = text === place.text ? at : typedIndex(text, length, name, decoded);
+          if (typeof index === "string") return `${index} Shown: ${place.text}.`;
+          set(dimension, index);
+        };
+        const label = `${name}: ${hint}`;
+        const entry = { label, value: place.text, size: 14, disabled: waiting, title: hint, onEnter: enter };
         return (
           <Slider
             key={dimension}
@@ -50,15 +58,9 @@ export function Fixed(props: FixedProps): VNode | null {
             {...(onPlay ? { onPlay: () => onPlay(isPlaying ? -1 : dimension) } : {})}
             onPlace={(index) => set(dimension, index)}
           >
-            <Typed
-              key={`${at} ${place.text}`}
-              {...place}
-              disabled={waiting}
-              labels={decoded}
-              onIndex={(index) => set(dimension, index)}
-            />
+            <Entry key={`${at} ${place.text}`} isUnlabelled isEager {...entry} />
             <span class="quiet">
-              {decoded && !decoded.isTime && decoded.units !== "1" && decoded.units} {what} {count(at)} of{" "}
+              {decoded && !decoded.clock && decoded.units !== "1" && decoded.units} {what} {count(at)} of{" "}
               {count(length)}
             </span>
           </Slider>
@@ -106,23 +108,6 @@ export const Slider = ({ name, along, label, text, at, length, ...rest }: Slider
     {rest.children}
   </div>
 );
-
-type TypedProps = Pick<SliderProps, "name" | "text" | "at" | "length"> & {
-  readonly labels: Coordinate | undefined;
-  readonly disabled: boolean;
-  onIndex(index: number): void;
-};
-
-function Typed({ name, text: shown, at, length, labels, disabled, onIndex }: TypedProps): VNode {
-  const hint = labels ? `${labels.isTime ? "A date" : "A value"}, or # and an index` : "An index";
-  const enter = (text: string): string | void => {
-    const index = text === shown ? at : typedIndex(text, length, name, labels);
-    if (typeof index === "string") return `${index} Shown: ${shown}.`;
-    onIndex(index);
-  };
-  const entry = { value: shown, size: 14, disabled, title: hint, onEnter: enter };
-  return <Entry label={`${name}: ${hint}`} isUnlabelled isEager {...entry} />;
-}
 
 type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line?: boolean };
 

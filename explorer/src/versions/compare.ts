@@ -1,11 +1,11 @@
 /** What differs between the trees of two versions. */
 
-import { nth, u32 } from "../base/lists";
+import { diffArrays } from "diff";
 import type { Node, Repository, Snapshot } from "../format/types";
 import { commitsBack } from "./writers";
 
 export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
-export type NodeDifference = { readonly path: string; readonly change: NodeChange };
+type NodeDifference = { readonly path: string; readonly change: NodeChange };
 
 /** `data` holds the ids of arrays whose chunks changed; undefined if nobody recorded it: then all arrays may have changed. */
 export function compareNodes(
@@ -15,23 +15,20 @@ export function compareNodes(
 ): NodeDifference[] {
   const differences: NodeDifference[] = [];
   for (const node of after.nodes) {
-    const old = before.node(node.path);
-    const change = !old
-      ? "added"
-      : describe(old) !== describe(node)
-        ? "changed"
-        : node.kind === "group"
-          ? undefined
-          : !data
-            ? "unknown"
-            : data.has(node.id) || old.id !== node.id
-              ? "data"
-              : undefined;
+    const change = changeOf(before.node(node.path), node, data);
     if (change) differences.push({ path: node.path, change });
   }
   for (const node of before.nodes)
     if (!after.node(node.path)) differences.push({ path: node.path, change: "removed" });
   return differences.sort((a, b) => (a.path < b.path ? -1 : 1));
+}
+
+function changeOf(old: Node | undefined, now: Node, data?: ReadonlySet<string>): NodeChange | undefined {
+  if (!old) return "added";
+  if (describe(old) !== describe(now)) return "changed";
+  if (now.kind === "group") return undefined;
+  if (!data) return "unknown";
+  return data.has(now.id) || old.id !== now.id ? "data" : undefined;
 }
 
 const describe = (node: Node): string =>
@@ -59,40 +56,18 @@ export async function changedData(
   return undefined;
 }
 
-export type LineDifference = { readonly sign: " " | "+" | "-"; readonly text: string };
+type LineDifference = { readonly sign: " " | "+" | "-"; readonly text: string };
 
-/** Lines of two texts side by side: common, removed, added. Long texts are compared as sets. */
+const MOST_EDITS = 1000; // the time of a comparison grows with their square
+
+/** Lines of two texts side by side: common, removed, added. Texts with very many edits have no common lines. */
 export function compareLines(before: string, after: string): LineDifference[] {
   const [old, now] = [before.split("\n"), after.split("\n")];
-  if (old.length * now.length > 4_000_000) {
-    const [oldSet, nowSet] = [new Set(old), new Set(now)];
-    return [
-      ...old.filter((text) => !nowSet.has(text)).map((text) => ({ sign: "-" as const, text })),
-      ...now.filter((text) => !oldSet.has(text)).map((text) => ({ sign: "+" as const, text })),
-    ];
-  }
-  const width = now.length + 1;
-  const common = new Uint32Array((old.length + 1) * width); // longest common part of the rests
-  for (let i = old.length - 1; i >= 0; i--) {
-    for (let j = now.length - 1; j >= 0; j--) {
-      common[i * width + j] =
-        old[i] === now[j]
-          ? u32(common, (i + 1) * width + j + 1) + 1
-          : Math.max(u32(common, (i + 1) * width + j), u32(common, i * width + j + 1));
-    }
-  }
-  const lines: LineDifference[] = [];
-  let [i, j] = [0, 0];
-  while (i < old.length || j < now.length) {
-    if (i < old.length && j < now.length && old[i] === now[j]) {
-      lines.push({ sign: " ", text: nth(old, i++) });
-      j++;
-    } else if (
-      i < old.length &&
-      (j === now.length || u32(common, (i + 1) * width + j) >= u32(common, i * width + j + 1))
-    )
-      lines.push({ sign: "-", text: nth(old, i++) });
-    else lines.push({ sign: "+", text: nth(now, j++) });
-  }
-  return lines;
+  const parts = diffArrays(old, now, { maxEditLength: MOST_EDITS }) ?? [
+    { value: old, removed: true, added: false },
+    { value: now, removed: false, added: true },
+  ];
+  return parts.flatMap(({ value, added, removed }) =>
+    value.map((text) => ({ sign: added ? "+" : removed ? "-" : " ", text }) as const),
+  );
 }

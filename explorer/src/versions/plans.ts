@@ -4,7 +4,7 @@ import type { Properties } from "../base/json";
 import { i32 } from "../base/lists";
 import type { Repository } from "../format/types";
 import { ID } from "../page/state";
-import { firstLine, plural } from "../page/text";
+import { firstLine, plural, short } from "../page/text";
 
 export type Action = "branch" | "tag" | "merge" | "revert" | "undo";
 
@@ -48,52 +48,45 @@ const FIELDS: readonly (readonly [string, string, string])[] = [
 type Move = { readonly subject: string; readonly before: string | null; readonly after: string | null };
 const isList = (changes: Rehearsal["changes"]): changes is readonly Move[] => Array.isArray(changes);
 
-const short = (text: string | null | undefined): string =>
-  text && ID.test(text) ? text.slice(0, 6) : (text ?? "none");
+const versionText = (text: string | null | undefined): string =>
+  text && ID.test(text) ? short(text) : (text ?? "none");
 
-/** The lines of a plan: a class of the style sheet, and a text. Empty if nothing would change. */
+/** A line of a plan: a class of the style sheet, and a text. */
+type Line = readonly [style: string, text: string];
+
+/** The lines of a plan. Empty if nothing would change. */
 export function planLines(
   of: Change,
   branch: string,
   { id, before, source, message, commits, changes = {}, discarded = [], updates = [], notes = [] }: Rehearsal,
-): (readonly [string, string])[] {
+): Line[] {
   if (of.action === "branch" || of.action === "tag")
-    return [["added", `new ${of.action} ${branch} at ${short(id)}`]];
+    return [["added", `new ${of.action} ${branch} at ${versionText(id)}`]];
   if (isList(changes)) {
-    return [
-      ...updates.map(
-        (each) => ["", `undo ${each.update} of ${each.time.slice(0, 19).replace("T", " ")}`] as const,
-      ),
-      ...changes.map(
-        (each) =>
-          [
-            each.after === null ? "removed" : "changed",
-            `${each.subject}: ${short(each.before)} to ${short(each.after)}`,
-          ] as const,
-      ),
-      ...notes.map((note) => ["removed", note] as const),
-    ];
+    const undos = updates.map(({ update, time }): Line => [
+      "",
+      `undo ${update} of ${time.slice(0, 19).replace("T", " ")}`,
+    ]);
+    const moves = changes.map(({ subject, before: from, after: to }): Line => [
+      to === null ? "removed" : "changed",
+      `${subject}: ${versionText(from)} to ${versionText(to)}`,
+    ]);
+    return [...undos, ...moves, ...notes.map((note): Line => ["removed", note])];
   }
   if (id === before) return [];
   const fields = changes;
   const list = (name: string): unknown[] => (Array.isArray(fields[name]) ? (fields[name] as unknown[]) : []);
-  const lines: (readonly [string, string])[] = [
-    [
-      "changed",
-      `${branch} moves from ${short(before)} to ${id === source ? short(id) : `a new commit: ${firstLine(message ?? "")}`}`,
-    ],
-  ];
+  const tip = id === source ? versionText(id) : `a new commit: ${firstLine(message ?? "")}`;
+  const lines: Line[] = [["changed", `${branch} moves from ${versionText(before)} to ${tip}`]];
   if (commits !== undefined) lines.push(["", `brings ${plural(commits, "commit")}`]);
   for (const pair of list("moved_nodes")) lines.push(["changed", `moved ${(pair as string[]).join(" to ")}`]);
   for (const [name, style, word] of FIELDS)
     for (const path of list(name)) lines.push([style, `${word} ${path}`]);
   for (const [path, chunks] of Object.entries(fields["updated_chunks"] ?? {}))
     lines.push(["data", `data ${path}: ${plural(Number(chunks), "chunk")}`]);
-  for (const item of discarded) {
-    lines.push([
-      "removed",
-      `conflict in ${item.path}: discards ${item.values === null ? "values" : plural(item.values, "value")} of ${item.side === "branch" ? branch : "the other side"} in ${plural(item.chunks, "chunk")}`,
-    ]);
+  for (const { path, side, values, chunks } of discarded) {
+    const what = `${values === null ? "values" : plural(values, "value")} of ${side === "branch" ? branch : "the other side"}`;
+    lines.push(["removed", `conflict in ${path}: discards ${what} in ${plural(chunks, "chunk")}`]);
   }
   return lines;
 }

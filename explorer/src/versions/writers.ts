@@ -8,13 +8,13 @@ import { isArray } from "../array/nodes";
 import { compareTables, rowFinder } from "../array/references";
 import { type Properties, record } from "../base/json";
 import { i32 } from "../base/lists";
-import { parallel, PARALLEL } from "../codecs/pool";
+import { parallel, PARALLEL, turns } from "../codecs/pool";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "../format/types";
 
-export const FARTHEST = 1000; // commits
-const TURN = 12; // milliseconds before the page gets a turn
+const FARTHEST = 1000; // commits
+const TURN = 12; // milliseconds
 
-export interface Commit {
+interface Commit {
   /** Row of the history. */
   readonly row: number;
   readonly id: string;
@@ -50,10 +50,6 @@ export async function* commitsBack(
 /** What Frazil says about a commit in its metadata. */
 const ownFacts = ({ history }: Repository, row: number): Properties =>
   record(history.metadata(row)["__frazil"]);
-
-/** A compaction moves bytes and writes no data. */
-const isCompaction = (repository: Repository, row: number): boolean =>
-  ownFacts(repository, row)["compaction"] === true;
 
 /** Rows of the versions that a commit merged into its branch. */
 function mergedRows(repository: Repository, row: number): number[] {
@@ -143,7 +139,8 @@ export async function chunkWriters(
   const rows = new Int32Array(table.length).fill(-1);
   const rowOf = rowFinder(table, rank);
   const merges = new Set<number>();
-  let [left, read, turn] = [table.length, 0, performance.now()];
+  let [left, read] = [table.length, 0];
+  const turn = turns(TURN);
   const all = (): Int32Array => Int32Array.from(rows.keys());
   const rowsAt = (coords: Uint32Array): Int32Array =>
     rank === 0 ? all() : Int32Array.from({ length: coords.length / rank }, (_, at) => rowOf(coords, at));
@@ -151,7 +148,8 @@ export async function chunkWriters(
   const written = (row: number, changes: Changes): Int32Array => {
     if (changes.newArrays.includes(node.id)) return all();
     const item = changes.updatedChunks.find((each) => each.nodeId === node.id);
-    return item && !isCompaction(repository, row) ? rowsAt(item.coords) : new Int32Array();
+    const isCompaction = ownFacts(repository, row)["compaction"] === true; // it moves bytes and writes no data
+    return item && !isCompaction ? rowsAt(item.coords) : new Int32Array();
   };
   const assign = (commit: number, chunks: Int32Array, among?: Uint8Array): void => {
     for (const chunk of chunks) {
@@ -183,10 +181,7 @@ export async function chunkWriters(
       read++;
       progress?.(table.length - left, table.length);
       if (left === 0) break;
-      if (performance.now() - turn > TURN) {
-        await new Promise((resume) => setTimeout(resume));
-        turn = performance.now();
-      }
+      await turn();
     }
   }
   const counts = new Map<number, number>();

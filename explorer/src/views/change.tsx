@@ -8,7 +8,7 @@ import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
 import { Choice, More } from "../page/parts";
 import { notice, opening, setQuery } from "../page/state";
-import { firstLine } from "../page/text";
+import { firstLine, short } from "../page/text";
 import { type Action, branchOf, type Change, planLines, type Rehearsal } from "../versions/plans";
 
 /** The kinds of errors that say that the plan is old. */
@@ -17,7 +17,7 @@ export const MOVED = ["branch-update-conflict", "repo-info-updated"];
 /** The change that the open dialog is about. */
 export const change = signal<Change | undefined>(undefined);
 
-export const TITLES: Record<Action, string> = {
+const TITLES: Record<Action, string> = {
   branch: "New branch",
   tag: "New tag",
   merge: "Merge",
@@ -75,9 +75,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
   const [branch, setBranch] = useState(() =>
     of.action === "revert"
       ? branchOf(repository, of.id)
-      : targets.includes("main")
-        ? "main"
-        : (targets[0] ?? ""),
+      : (targets.find((each) => each === "main") ?? targets[0] ?? ""),
   );
   const [message, setMessage] = useState("");
   const [conflicts, setConflicts] = useState("elements");
@@ -123,7 +121,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
       return plan(true);
     }
     if (result.error) return setAnswer(result);
-    notice.value = `${TITLES[of.action]}: done. ${result.id ? `${goal} is at ${result.id.slice(0, 6)}` : ""}`;
+    notice.value = `${TITLES[of.action]}: done. ${result.id ? `${goal} is at ${short(result.id)}` : ""}`;
     opening.value++;
     if (makesCommit && result.id) setQuery({ q: "", at: result.id });
     dialog.current?.close();
@@ -149,7 +147,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
         {of.id && (
           <p class="text">
             {of.action === "merge" && of.name ? `Branch ${of.name}, ` : ""}
-            commit <code>{row >= 0 ? history.id(row).slice(0, 6) : of.id}</code>{" "}
+            commit <code>{row >= 0 ? short(history.id(row)) : of.id}</code>{" "}
             {row >= 0 && firstLine(history.message(row))}
           </p>
         )}

@@ -43,21 +43,11 @@ export function Diff({ reader }: { reader: Reader }): VNode {
   return (
     <div class="column fill">
       <div class="bar">
-        <Version
-          reader={reader}
-          label="Older version"
-          name={base}
-          onSelect={(value) => go({ base: value })}
-        />
+        <Version reader={reader} label="Older version" name="base" />
         <button aria-label="Exchange the versions" onClick={() => go({ base: version, version: base })}>
           <Sign>⇄</Sign>
         </button>
-        <Version
-          reader={reader}
-          label="Newer version"
-          name={version}
-          onSelect={(value) => go({ version: value })}
-        />
+        <Version reader={reader} label="Newer version" name="version" />
       </div>
       <Wait of={pair} what="both versions">
         {({ before, after, differences }) => (
@@ -74,18 +64,18 @@ export function Diff({ reader }: { reader: Reader }): VNode {
   );
 }
 
-/** A version as a typed name, with the message of its commit. */
-type VersionProps = { reader: Reader; label: string; name: string; onSelect: (value: string) => void };
+/** A version of the address as a typed name, with the message of its commit. */
+type VersionProps = { reader: Reader; label: string; name: "base" | "version" };
 
-export function Version({ reader, label, name, onSelect }: VersionProps): VNode {
-  const { repository } = reader;
-  const row = repository.row(resolve(repository, name));
+export function Version({ reader: { repository }, label, name }: VersionProps): VNode {
+  const value = route.value[name];
+  const row = repository.row(resolve(repository, value));
   const message = row >= 0 ? firstLine(repository.history.message(row)) : "not in the history";
   const after = <span class="quiet message">{message}</span>;
   const enter = (text: string): string | void =>
-    text === "" ? "Write a branch, a tag or an id." : onSelect(text);
-  const entry = { label, value: name, list: "versions", size: 14, after, onEnter: enter };
-  return <Entry key={name} isEager {...entry} />;
+    text === "" ? "Write a branch, a tag or an id." : go({ [name]: text });
+  const entry = { label, value, list: "versions", size: 14, after, onEnter: enter };
+  return <Entry key={value} isEager {...entry} />;
 }
 
 function Differences({ all, ...versions }: Pair & { all: ReturnType<typeof compareNodes> }): VNode {
@@ -200,10 +190,7 @@ function NodeDiff({ path, ...versions }: Pair & { path: string }): VNode {
   );
 }
 
-interface ArrayDiffProps extends Pair {
-  readonly old: ArrayNode;
-  readonly now: ArrayNode;
-}
+type ArrayDiffProps = Pair & { readonly old: ArrayNode; readonly now: ArrayNode };
 
 const MOST_CHUNKS = 32; // that a search compares: a writer may write chunks again with the same values
 

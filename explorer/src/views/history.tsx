@@ -9,6 +9,7 @@ import { Canvas, css } from "../page/canvas";
 import type { Reader } from "../page/home";
 import { List } from "../page/list";
 import { CommitLink, Entry, Facts, Wait } from "../page/parts";
+import { mainBranch } from "../page/route";
 import { address, go, notice, route, setQuery, useLoad } from "../page/state";
 import { count, firstLine, minute, plural, short, when } from "../page/text";
 import { type Lanes, layLanes, linesBetween } from "../versions/lanes";
@@ -21,7 +22,7 @@ const STEP = 16; // pixels between lanes
 const MOST_LANES = 14;
 
 /** Row of the history -> names that point to it. */
-export function namesOf(repository: Repository): Map<number, string[]> {
+function namesOf(repository: Repository): Map<number, string[]> {
   const names = new Map<number, string[]>();
   for (const kind of ["branch", "tag"] as const) {
     for (const [name, id] of kind === "branch" ? repository.branches : repository.tags) {
@@ -32,7 +33,7 @@ export function namesOf(repository: Repository): Map<number, string[]> {
   return names;
 }
 
-export const Name = ({ of }: { of: string }): VNode => {
+const Name = ({ of }: { of: string }): VNode => {
   const [kind, name] = [of.slice(0, of.indexOf(".")), of.slice(of.indexOf(".") + 1)];
   return (
     <span class={`name ${kind}`}>
@@ -47,14 +48,14 @@ export function History({ reader }: { reader: Reader }): VNode {
   const { history } = repository;
   const names = useMemo(() => namesOf(repository), [repository]);
   const lanes = useMemo(() => {
-    const main = repository.branches.get("main") ?? [...repository.branches.values()][0];
+    const main = repository.branches.get(mainBranch(repository) ?? "");
     return layLanes(history.parent, main ? repository.row(main) : -1, names.keys());
   }, [repository]);
   const { q = "", at = "" } = route.value.query;
   const places = useMemo(() => (q.trim() ? search(history, q, names) : undefined), [lanes, q]);
   const total = places ? places.length : lanes.length;
   const rowAt = (index: number): number => lanes.turn(places ? i32(places, index) : index);
-  const row = repository.row(at || [...repository.branches].find(([name]) => name === "main")?.[1] || "");
+  const row = repository.row(at || repository.branches.get("main") || "");
   const place = row >= 0 ? lanes.turn(row) : -1;
   const active = places ? places.indexOf(place) : place;
   const shownLanes = Math.min(lanes.members.length, MOST_LANES);
@@ -135,14 +136,8 @@ export function History({ reader }: { reader: Reader }): VNode {
   );
 }
 
-type GraphProps = {
-  lanes: Lanes;
-  places: Int32Array | undefined;
-  first: number;
-  shown: number;
-  width: number;
-  active: number;
-};
+type GraphNumber = "first" | "shown" | "width" | "active";
+type GraphProps = { lanes: Lanes; places: Int32Array | undefined } & Record<GraphNumber, number>;
 
 function Graph({ lanes, places, first, shown, width, active }: GraphProps): VNode {
   const x = (lane: number): number => 12 + Math.min(lane, MOST_LANES - 1) * STEP;

@@ -1,6 +1,6 @@
 /** The repository as a whole: names, state, settings, updates, and slow answers of a server. */
 
-import type { VNode } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { record } from "../base/json";
 import { f64 } from "../base/lists";
@@ -130,11 +130,17 @@ const Commit = ({ id, text = short(id) }: { id: string; text?: string }): VNode 
   </CommitLink>
 );
 
+const Section = ({ title, children }: { title: string; children: ComponentChildren }): VNode => (
+  <section aria-label={title}>
+    <h3>{title}</h3>
+    {children}
+  </section>
+);
+
 function Slow({ title, name, ask }: { title: string; name: string; ask: NonNullable<Reader["ask"]> }): VNode {
   const answer = useLoad((signal) => ask(name, {}, signal), []);
   return (
-    <section aria-label={title}>
-      <h3>{title}</h3>
+    <Section title={title}>
       <Wait of={answer} what="the answer of the server">
         {(value) => {
           if (Array.isArray(value) || !value || typeof value !== "object") return <Items of={value} />;
@@ -149,7 +155,7 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
           );
         }}
       </Wait>
-    </section>
+    </Section>
   );
 }
 
@@ -174,8 +180,7 @@ function Rules({ of }: { of: unknown }): VNode | null {
   const rules = Object.entries(record(of));
   if (!rules.length) return null;
   return (
-    <section aria-label="Rules of branches">
-      <h3>Rules of branches</h3>
+    <Section title="Rules of branches">
       <Table
         heads={["Branches", "Moved by", "Moves", "Rules of data", "Since (UTC)"]}
         rows={rules.map(([pattern, item]) => {
@@ -190,23 +195,15 @@ function Rules({ of }: { of: unknown }): VNode | null {
           ];
         })}
       />
-    </section>
+    </Section>
   );
 }
 
 /** A list as text; empty if it is something else. */
 const texts = (value: unknown): string => (Array.isArray(value) ? value.map(String).join(", ") : "");
 
-/** One commit of a job: what it read and wrote. */
-interface Step {
-  readonly row: number;
-  readonly job: string;
-  readonly wrote: string;
-  readonly inputs: readonly { readonly paths: string; readonly snapshot: string }[];
-}
-
-/** The commits that jobs made, newest first, by the records in their metadata. */
-export function steps({ history }: Repository): Step[] {
+/** The commits that jobs made with what they read and wrote, newest first, by the records in their metadata. */
+export function steps({ history }: Repository) {
   const rows = Array.from(history.times.keys()).sort(
     (one, other) => f64(history.times, other) - f64(history.times, one),
   );
@@ -223,8 +220,7 @@ function Lineage({ repository }: { repository: Repository }): VNode {
   const { history } = repository;
   const all = useMemo(() => steps(repository), [repository]);
   return (
-    <section aria-label="Lineage">
-      <h3>Lineage: finished jobs, newest first</h3>
+    <Section title="Lineage: finished jobs, newest first">
       {all.length ? (
         <Table
           heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
@@ -242,7 +238,7 @@ function Lineage({ repository }: { repository: Repository }): VNode {
                       of <Commit id={each.snapshot} />
                     </>
                   ) : (
-                    `of ${each.snapshot.slice(0, 6)} elsewhere`
+                    `of ${short(each.snapshot)} elsewhere`
                   ))}
               </div>
             )),
@@ -251,6 +247,6 @@ function Lineage({ repository }: { repository: Repository }): VNode {
       ) : (
         <p class="quiet">No commit has the record of a job.</p>
       )}
-    </section>
+    </Section>
   );
 }

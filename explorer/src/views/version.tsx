@@ -2,17 +2,8 @@
 
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import {
-  type Branch,
-  type Change,
-  changedPaths,
-  gridShape,
-  isArray,
-  isHidden,
-  listed,
-  rows,
-  tree,
-} from "../array/nodes";
+import type { Branch, Change } from "../array/nodes";
+import { changedPaths, gridShape, isArray, isHidden, listed, rows, tree } from "../array/nodes";
 import { f64, nth } from "../base/lists";
 import { Chunks } from "../chunks/chunkmap";
 import type { Node, Snapshot } from "../format/types";
@@ -33,22 +24,17 @@ export function VersionView({ reader: of }: { reader: Reader }): VNode {
   const snapshot = useLoad(() => snapshotOf(repository, version), [repository, id]);
   const row = repository.row(id);
   const above = repository.history.parent[row] ?? -1;
-  const selectVersion = (name: string): void => go({ version: name });
-  const toParent = {
-    page: "diff",
-    base: above < 0 ? "" : repository.history.id(above),
-    version,
-    path: route.value.path,
-  } as const;
+  const base = above < 0 ? "" : repository.history.id(above);
+  const toParent = base && address({ page: "diff", base, version, path: route.value.path });
   return (
     <div class="column fill">
       <div class="bar">
-        <Version key={version} reader={of} label="Version" name={version} onSelect={selectVersion} />
+        <Version reader={of} label="Version" name="version" />
         {row >= 0 && (
           <>
             <time class="quiet">{minute(f64(repository.history.times, row))}</time>
             <a href={address({ page: "history", query: { at: id } })}>In the history</a>
-            {above >= 0 && <a href={address(toParent)}>Differences from its parent</a>}
+            {toParent && <a href={toParent}>Differences from its parent</a>}
           </>
         )}
       </div>

@@ -39,14 +39,10 @@ async function readNode(
   }
   if (array.shape.reduce((a, b) => a * b, 1) > 1e5)
     throw new ExplorerError("unsupported", "too large for this test");
-  const region = await readRegion(
-    repository,
-    source,
-    snapshot,
-    node.path,
-    array.shape.map(() => 0),
-    array.shape,
-  );
+  const region = await readRegion(repository, source, snapshot, node.path, {
+    start: array.shape.map(() => 0),
+    stop: array.shape,
+  });
   if (region.raw.length > 0) decodeCF(array, region).label(0);
 }
 

@@ -165,14 +165,10 @@ async function checkNode(
     );
   const { array } = wanted;
   if (!array || array.error !== undefined) return false;
-  const region = await readRegion(
-    repository,
-    source,
-    snapshot,
-    wanted.path,
-    shape.map(() => 0),
-    shape,
-  );
+  const region = await readRegion(repository, source, snapshot, wanted.path, {
+    start: shape.map(() => 0),
+    stop: shape,
+  });
   assert.deepEqual(region.shape, array.shape);
   if (/^fixed|^null_terminated/.test(dtype)) assert.deepEqual(region.raw, array.values);
   else
@@ -236,8 +232,13 @@ test("what is not there is an error with a kind", async () => {
   await assert.rejects(openRepository(new FolderSource(join(folder, "nothing"))), { kind: "not-found" });
   await assert.rejects(repository.snapshot("00000000000000000000"), { kind: "not-found" });
   await assert.rejects(snapshot.chunks("/nothing"), { kind: "not-found" });
-  await assert.rejects(readRegion(repository, source, snapshot, "/g", [], []), { kind: "not-found" });
-  await assert.rejects(readRegion(repository, source, snapshot, "/g/temp", [0, 0], [99, 1]), {
-    kind: "unsupported",
+  await assert.rejects(readRegion(repository, source, snapshot, "/g", { start: [], stop: [] }), {
+    kind: "not-found",
   });
+  await assert.rejects(
+    readRegion(repository, source, snapshot, "/g/temp", { start: [0, 0], stop: [99, 1] }),
+    {
+      kind: "unsupported",
+    },
+  );
 });

@@ -21,7 +21,7 @@ async function open(): Promise<{ flat: Flat; node: string; start: number; load: 
   const [part] = snapshot.manifests("/four");
   const file = new Uint8Array(readFileSync(join(source.label, "manifests", present(part).id)));
   const flat = new Flat(decompress(file.subarray(HEADER)).slice());
-  const load = (): Manifest => new Manifest("manifests/X", { flat, spec: 2, size: flat.bytes.length });
+  const load = (): Manifest => new Manifest("manifests/X", { flat, spec: 2 });
   const { id: node } = present(snapshot.node("/four"));
   return { flat, node, start: load().references(node)[0], load };
 }

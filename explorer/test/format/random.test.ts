@@ -48,7 +48,7 @@ async function check(version: string): Promise<void> {
     const isText = dtype === "string";
     const all = { start: shape.map(() => 0), stop: shape, step: shape.map(() => 1), ...whole };
     for (const { start, stop, step, ...wanted } of [all, ...regions]) {
-      const region = await readRegion(repository, source, snapshot, path, start, stop, step);
+      const region = await readRegion(repository, source, snapshot, path, { start, stop, step });
       assert.deepEqual(
         digest(region.raw, dtype, isText),
         wanted,
@@ -90,7 +90,11 @@ test("a page that may not start workers decodes in place", async () => {
     const repository = await openRepository(source);
     const snapshot = await repository.snapshot(present(repository.branches.get("main")));
     for (let i = 0; i < 3; i++)
-      assert.equal((await readRegion(repository, source, snapshot, "/nested", [0, 0], [2, 2])).raw.length, 4);
+      assert.equal(
+        (await readRegion(repository, source, snapshot, "/nested", { start: [0, 0], stop: [2, 2] })).raw
+          .length,
+        4,
+      );
     assert.equal(started, 1);
   } finally {
     useWorkers(undefined);
@@ -113,7 +117,7 @@ test("a small part of a large shard is read with few and small requests", async 
   const ref = present(await snapshot.chunk("/nested", [0, 0]));
   assert.ok(ref.size > 200_000);
   source.requests = [];
-  await readRegion(repository, counting, snapshot, "/nested", [100, 100], [104, 104]);
+  await readRegion(repository, counting, snapshot, "/nested", { start: [100, 100], stop: [104, 104] });
   assert.equal(source.requests.length, 2);
   assert.ok(bytes < 20_000);
 });

@@ -12,15 +12,11 @@ async function read(path: string, source: Source, step = 1): Promise<Region> {
   const snapshot = await repository.snapshot(present(repository.branches.get("main")));
   const node = present(snapshot.node(path));
   const shape = node.document.shape as number[];
-  return readRegion(
-    repository,
-    source,
-    snapshot,
-    path,
-    shape.map(() => 0),
-    shape,
-    shape.map(() => step),
-  );
+  return readRegion(repository, source, snapshot, path, {
+    start: shape.map(() => 0),
+    stop: shape,
+    step: shape.map(() => step),
+  });
 }
 
 test("few chunks of very many", async () => {

@@ -13,7 +13,6 @@ const coordinateOf = (numbers: number[], units = "m", edges?: number[]): Coordin
   isLongitude: false,
   isLatitude: false,
   shape: [numbers.length],
-  isTime: false,
   units,
   values: Float64Array.from(numbers),
   label: (at) => String(numbers[at]),

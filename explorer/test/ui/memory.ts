@@ -218,7 +218,7 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
   return {
     repository,
     label: "in memory",
-    async read(snapshot, path, start, stop, step = start.map(() => 1), signal): Promise<Region> {
+    async read(snapshot, path, { start, stop, step = start.map(() => 1) }, signal): Promise<Region> {
       await new Promise((resume) => setTimeout(resume, 5));
       signal?.throwIfAborted();
       const shape = start.map((low, at) => Math.ceil((present(stop[at]) - low) / present(step[at])));

@@ -430,10 +430,10 @@ test("lines of texts", () => {
   assert.equal(signs("a\nb\nc", "a\nx\nc"), " a|-b|+x| c");
   assert.equal(signs("a", "a\nb"), " a|+b");
   const long = Array.from({ length: 3000 }, (_, at) => `line ${at}`);
-  assert.deepEqual(
-    compareLines(long.join("\n"), [...long.slice(1), "new"].join("\n")).map((line) => line.sign),
-    ["-", "+"],
-  );
+  const edited = compareLines(long.join("\n"), [...long.slice(1), "new"].join("\n"));
+  assert.equal(edited.map(({ sign }) => sign).join(""), `-${" ".repeat(2999)}+`);
+  const other = compareLines(long.join("\n"), long.map((text) => `${text} else`).join("\n"));
+  assert.equal(other.map(({ sign }) => sign).join(""), "-".repeat(3000) + "+".repeat(3000));
 });
 
 test("the tree as rows", () => {

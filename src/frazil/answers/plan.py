@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import zarr
@@ -33,10 +33,8 @@ from frazil.arrays.selection import BoxSelection, selection_of
 from frazil.cf import Coding, coding_of, without_packing
 from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, U32
+from frazil.repository.session.session import Session
 from frazil.zarr_store.store import IcechunkStore
-
-if TYPE_CHECKING:
-    from frazil.repository.session.session import Session
 
 #: Columns of tiles, by name: see `frazil.answers.kernels.Tiles`.
 type Columns = dict[str, NDArray[Any]]

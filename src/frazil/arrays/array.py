@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from frazil.arguments import checked
 from frazil.arrays.box_reading import PointReading, read_box_into, read_in_chunk, read_single_chunks
 from frazil.arrays.box_writing import BoxWriting
-from frazil.arrays.encoding import encoding_of
+from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import (
     AxisSlice,
     BoxSelection,
@@ -24,16 +25,10 @@ from frazil.arrays.selection import (
 )
 from frazil.display import Lines
 from frazil.errors import InvalidInputError
+from frazil.format.snapshot import Node
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from frazil.arrays.encoding import Encoding
-    from frazil.format.snapshot import Node
-
 
 #: The most points that are read together: each needs about 50 bytes of memory.
 _MOST_POINTS: Final = 1 << 22

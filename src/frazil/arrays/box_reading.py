@@ -32,7 +32,7 @@ from frazil.chunks.ranges import ByteRange, StoredObject
 from frazil.chunks.reader import ChunkReader, ColumnRequest, requests_of, require_one_state
 from frazil.errors import InvalidInputError
 from frazil.format.chunk_trailer import crc32c
-from frazil.format.columns import I64, ranges, windows
+from frazil.format.columns import I64, ranges, rows_by_number, windows
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
 from frazil.repository.session.workspace import size_of
 from frazil.threads import Purpose, shared_pool
@@ -48,14 +48,6 @@ if TYPE_CHECKING:
 _SMALL: Final = 1 << 20
 #: The most bytes of chunks that are decoded together: about the cache of a processor.
 _BATCH: Final = 4 << 20
-
-
-def rows_by_number(numbers: NDArray[Any]) -> list[I64]:
-    """Return the rows of each distinct number."""
-    if not len(numbers) or (numbers == numbers[0]).all():
-        return [np.arange(len(numbers))] if len(numbers) else []
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 def batches_of(rows: I64, size: int) -> list[I64]:

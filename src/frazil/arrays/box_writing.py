@@ -17,7 +17,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import zarr
@@ -26,24 +26,16 @@ from numpy.typing import NDArray
 
 from frazil.arrays.box_reading import read_chunks
 from frazil.arrays.element_statistics import STATISTICS_ATTRIBUTE, Meaning, chunk_rows, meaning_of
-from frazil.arrays.encoding import encoder_of, tiles_of_chunks, uncompressed
-from frazil.arrays.selection import (
-    AxisChunks,
-    chunk_bounds,
-    chunks_of_slice,
-)
+from frazil.arrays.encoding import Encoder, Encoding, ShardLayout, encoder_of, tiles_of_chunks, uncompressed
+from frazil.arrays.selection import AxisChunks, AxisSlice, chunk_bounds, chunks_of_slice
 from frazil.cf import missing_element_of
 from frazil.chunks.packs import PackRows
 from frazil.chunks.writer import RowWriter
 from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import I64, U32
+from frazil.repository.session.workspace import Workspace
 from frazil.threads import SIZES, Purpose, shared_pool
-
-if TYPE_CHECKING:
-    from frazil.arrays.encoding import Encoder, Encoding, ShardLayout
-    from frazil.arrays.selection import AxisSlice
-    from frazil.repository.session.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True, eq=False)

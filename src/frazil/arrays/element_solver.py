@@ -24,8 +24,7 @@ from zarr.storage import MemoryStore, StorePath
 
 from frazil.arguments import checks_arguments
 from frazil.changes.conflicts import ChangeKind, ConflictType
-from frazil.changes.diff import differing
-from frazil.changes.node_changes import rows_of
+from frazil.changes.diff import differing, rows_of
 from frazil.changes.zarr_metadata import chunk_lengths, encoding_difference, same_encoding
 from frazil.display import counted
 from frazil.format.columns import U32

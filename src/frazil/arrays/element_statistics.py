@@ -25,7 +25,7 @@ from frazil.cf import Coding, coding_of
 from frazil.errors import InvalidInputError, MissingExtraError
 from frazil.extras import warn_of_unreadable
 from frazil.format.chunk_statistics import SQUARE_DIGITS, SUM_DIGITS, blank_rows, row_dtype
-from frazil.format.columns import I64, U32
+from frazil.format.columns import I64, U32, rows_by_number
 from frazil.zarr_store.array_metadata import array_metadata
 
 #: The attribute of an array that overrides the configuration of the repository.
@@ -143,14 +143,11 @@ def chunk_rows(meaning: Meaning, encoding: Encoding, index: U32, chunks: NDArray
     return rows
 
 
-def _equal_rows(rows: U32) -> Iterator[I64]:
-    """Yield the numbers of equal rows, for each distinct row. Most chunks have the same shape."""
+def _equal_rows(rows: U32) -> list[I64]:
+    """Return the numbers of equal rows, for each distinct row. Most chunks have the same shape."""
     if not len(rows) or (rows == rows[0]).all():
-        yield np.arange(len(rows))
-        return
-    _, group = np.unique(rows, axis=0, return_inverse=True)
-    order = np.argsort(group.reshape(-1), kind="stable")
-    yield from np.split(order, np.flatnonzero(np.diff(group.reshape(-1)[order])) + 1)
+        return [np.arange(len(rows))]
+    return rows_by_number(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
 
 
 def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -11,8 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
 from frazil.answers.conditions import ValueRanges
-from frazil.answers.ranges import Intervals, box_ranges, decoded_ranges
-from frazil.answers.tiles import TileGrid, has_statistics
+from frazil.answers.tiles import Intervals, TileGrid, box_ranges, decoded_ranges, has_statistics
 from frazil.arrays.array import Array
 from frazil.arrays.encoding import encoding_of
 from frazil.arrow.grid import Column, Grid, Values, to_arrow

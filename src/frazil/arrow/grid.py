@@ -20,6 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.arrays.encoding import is_extension
 from frazil.cf import Coding, coding_of
 from frazil.display import suggest
@@ -49,11 +50,6 @@ _TYPES_OF_KINDS: Final[dict[str, pa.DataType]] = {
     "M": TIMESTAMP,
     "m": pa.duration("us"),
 }
-
-
-def column_error(text: str) -> InvalidInputError:
-    """Return the error (``invalid-array-metadata``) for columns and arrays that do not fit each other."""
-    return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +86,11 @@ class Decoder:
             data, null = self.coding.decode(raw)
         except InvalidInputError as error:
             advice = "Set the option cf=false to read the numbers"
-            raise column_error(f"{error.problem.rstrip('.')}. {advice}") from error
+            raise misfit(f"{error.problem.rstrip('.')}. {advice}") from error
         if data.dtype.kind in "Mm":
             data = _in_microseconds(data)
         elif self.coding.calendar is not None and self.calendar is None:
-            raise column_error(
+            raise misfit(
                 "Times must be after the calendar reform of 1582, got earlier ones. Set the option cf=false "
                 "to read the numbers"
             )
@@ -112,7 +108,7 @@ def _in_microseconds(times: NDArray[Any]) -> NDArray[Any]:
     is_lost = ~np.isnat(times) & (out.astype(times.dtype) != times)
     if np.can_cast(times.dtype, unit) and is_lost.any():
         times = times[is_lost]
-        raise column_error(
+        raise misfit(
             "Times must be within 292,000 years of 1970, which microseconds hold, got "
             f"{times[np.abs(times.view(np.int64)).argmax()]}. Name the other arrays with the option variables"
         )
@@ -127,7 +123,7 @@ def decoder(
     coding.require_numbers()
     if coding.calendar is not None and coding.calendar not in _USUAL:
         if calendars == "error":
-            raise column_error(
+            raise misfit(
                 f"`{path}` must have times of a usual calendar, got the calendar {coding.calendar!r}. Set "
                 "the option calendar=string or calendar=raw"
             )
@@ -138,7 +134,7 @@ def decoder(
         return Decoder(TIMESTAMP if coding.calendar else pa.duration("us"), coding)
     column_type = _type_of(coding.number_dtype)
     if column_type is None:
-        raise column_error(
+        raise misfit(
             f"`{path}` must have numbers, booleans, text, bytes or times, got {coding.number_dtype}. "
             "Name the other arrays with the option variables"
         )
@@ -181,9 +177,7 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
         return pa.array(data.tolist(), pa.binary(), mask=null)
     is_large = column == pa.int64() and data.dtype == np.uint64
     if is_large and data.size and int(data.max()) > np.iinfo(np.int64).max:
-        raise column_error(
-            f"Numbers must be below 2**63, the largest integer of a column, got {int(data.max())}"
-        )
+        raise misfit(f"Numbers must be below 2**63, the largest integer of a column, got {int(data.max())}")
     if not data.dtype.isnative:
         data = data.astype(data.dtype.newbyteorder("="))
     if kind in "uf" and data.dtype.name not in ("float32", "float64"):
@@ -309,7 +303,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
                 named = (name, path, array.shape, dims_of(array), regular_grid(array))
                 coding_of(array.attrs.asdict() if selection.cf else {}, array.dtype).require_numbers()
                 if is_extension(np.dtype(array.dtype)):
-                    raise column_error(f"`{path}` must have a data type of numpy, got {array.dtype}")
+                    raise misfit(f"`{path}` must have a data type of numpy, got {array.dtype}")
             except (InvalidInputError, MissingExtraError) as error:
                 if name in chosen:
                     raise
@@ -329,7 +323,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
             continue
         for dim, size in zip(variable.dims, variable.shape, strict=True):
             if dims.setdefault(dim, size) != size:
-                raise column_error(
+                raise misfit(
                     f"The variables must be on one grid, got the sizes {dims[dim]} and {size} for the "
                     f"dimension `{dim}` in the group `{group}`. Name the variables of one grid with the "
                     "option variables"
@@ -337,7 +331,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     if ragged is not None and not dims:
         with_sample = [each for each in arrays if ragged.sample in each.dims]
         if not with_sample:
-            raise column_error(f"The dimension `{ragged.sample}` must belong to an array, got no array")
+            raise misfit(f"The dimension `{ragged.sample}` must belong to an array, got no array")
         first = with_sample[0]
         dims = {ragged.sample: first.shape[first.dims.index(ragged.sample)]}
     if ragged is not None and set(dims) != {ragged.sample}:
@@ -377,7 +371,7 @@ def _largest(arrays: Sequence[_GridArray]) -> list[str]:
             f"({', '.join(dims)}): {', '.join(each.name for each in data if set(each.dims) == names)}"
             for names, dims in reversed(grids.items())
         )
-        raise column_error(
+        raise misfit(
             f"The variables must be on one grid, got {shown}. Name the variables of one grid with the option "
             "variables"
         )

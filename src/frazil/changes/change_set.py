@@ -306,16 +306,14 @@ class MoveTree:
             )
         if self.find_node(target) >= 0:
             raise AlreadyExistsError(
-                f"cannot move `{source}` to `{target}`: there is already a node at the target. Delete it "
-                "first, or move to another path",
+                f"cannot move `{source}` to `{target}`: the target exists. Delete it, or use another path",
                 ErrorKind.MOVE_WONT_OVERWRITE,
             )
         parent = parent_of(target)
         above = self.find_node(parent)
         if above < 0:
             raise SessionStateError(
-                f"cannot move `{source}` to `{target}`: there is no group `{parent}`. Create and commit it "
-                "in a writable session first",
+                f"cannot move `{source}` to `{target}`: there is no group `{parent}`. Commit it before",
                 ErrorKind.MOVE_DESTINATION_PARENT_MISSING,
             )
         if self._base.is_array[above]:
@@ -390,12 +388,7 @@ class ChangeSet:
         node = self.node(base, path)
         if node is None:
             raise NodeNotFoundError(f"there is no array at `{path}`. Create it first")
-        if node.array is None:
-            raise InvalidInputError(
-                f"the node at `{path}` must be an array, got a group. Name an array in the group",
-                ErrorKind.NOT_AN_ARRAY,
-            )
-        return node
+        return array_node(node)
 
     def set_node(
         self,
@@ -490,26 +483,24 @@ class ChangeSet:
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
         """Set many references of one array, and delete those of the kind ``ABSENT``, as ``delete_chunk``."""
         node = self.array(base, path)
-        assert node.array is not None
         is_deleted = table.kind == ChunkKind.ABSENT
         if node.id in self.created and is_deleted.any():
             if node.id in self.chunks:
                 self.chunks[node.id].unset_many(table.index[is_deleted])
             table = table.select_chunks(~is_deleted)
         if len(table):
-            if table.ndim != len(node.array.num_chunks):
+            if table.ndim != len(node.array_data.num_chunks):
                 raise _bad_coords(node, tuple(table.index[0].tolist()))
-            outside = np.flatnonzero(~within(table.index, node.array.num_chunks))
+            outside = np.flatnonzero(~within(table.index, node.array_data.num_chunks))
             if len(outside):
                 raise _bad_coords(node, tuple(table.index[outside[0]].tolist()))
             self.chunk_changes_of(node).add_table(table)
 
     def chunk_changes_of(self, node: Node) -> ChunkChanges:
         """Return the edits of an array, which are empty for an array without edits."""
-        assert node.array is not None
         chunk_changes = self.chunks.get(node.id)
         if chunk_changes is None:
-            chunk_changes = self.chunks[node.id] = ChunkChanges(node.path, len(node.array.shape))
+            chunk_changes = self.chunks[node.id] = ChunkChanges(node.path, len(node.array_data.shape))
         return chunk_changes
 
     # As a whole
@@ -528,10 +519,19 @@ class ChangeSet:
         return base.edit(rows[rows >= 0], NodeTable.from_nodes(list(present.values())))
 
 
+def array_node(node: Node) -> Node:
+    """Return a node that must be an array."""
+    if node.array is None:
+        raise InvalidInputError(
+            f"the node at `{node.path}` must be an array, got a group. Name an array in the group",
+            ErrorKind.NOT_AN_ARRAY,
+        )
+    return node
+
+
 def in_grid(node: Node, coords: Coords) -> bool:
     """Return whether the array has a chunk at these coordinates."""
-    assert node.array is not None
-    counts = node.array.num_chunks
+    counts = node.array_data.num_chunks
     return len(coords) == len(counts) and all(
         0 <= coord < count for coord, count in zip(coords, counts, strict=True)
     )
@@ -544,10 +544,9 @@ def check_coords(node: Node, coords: Coords) -> None:
 
 
 def _bad_coords(node: Node, coords: Coords) -> InvalidInputError:
-    assert node.array is not None
     return InvalidInputError(
-        f"the coordinates of a chunk of `{node.path}` must be in its grid of {node.array.num_chunks} chunks, "
-        f"counted from 0, got {coords}",
+        f"the coordinates of a chunk of `{node.path}` must be in its grid of {node.array_data.num_chunks} "
+        f"chunks, counted from 0, got {coords}",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
 

@@ -19,14 +19,7 @@ from typing import Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet, Moves, moved_nodes, parent_of
-from frazil.changes.node_changes import (
-    NodeChanges,
-    ancestors,
-    in_both,
-    node_changes_of_change_set,
-    row_of,
-    rows_of,
-)
+from frazil.changes.diff import NodeChanges, ancestors, in_both, node_changes_of_change_set, row_of, rows_of
 from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -283,11 +276,10 @@ def _under_them(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) 
 
 def _lost_chunks(alignment: NodeAlignment, id_: bytes, chunks: U32, after: Node) -> U32:
     """Return the chunks of an array of the base that do not fit the array ``after``."""
-    assert after.array is not None
     before = alignment.moved_base.user_data.bytes(row_of(alignment.moved_base, id_))
-    if chunks.shape[1] != len(after.array.shape) or not same_encoding(before, after.user_data):
+    if chunks.shape[1] != len(after.array_data.shape) or not same_encoding(before, after.user_data):
         return chunks
-    return chunks[(chunks >= np.array(after.array.num_chunks, np.uint64)).any(axis=1)]
+    return chunks[(chunks >= np.array(after.array_data.num_chunks, np.uint64)).any(axis=1)]
 
 
 def _same_path(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:

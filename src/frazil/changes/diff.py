@@ -1,14 +1,15 @@
-"""Differences between versions: the composition of transaction logs, and comparisons without logs.
+"""Differences between versions: the changes of one side, compositions of logs, and comparisons without logs.
 
-Logs have all changes on the way from one version to another. A comparison only has the remaining differences,
-by the ids of nodes and by the bytes that references point to.
+Logs have all changes on the way from one version to another. The changes of one side since a version, and a
+comparison, only have the remaining differences, by the ids of nodes: a node that was created and deleted in
+between is not among them. A comparison also looks at the bytes that references point to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, compress, product
+from dataclasses import dataclass, field, replace
+from itertools import chain, compress, product, repeat
 from operator import ne
 from typing import Any, Final
 
@@ -20,28 +21,151 @@ from frazil.changes.change_set import (
     ChunkChanges,
     composed_moves,
     in_order,
+    moved_nodes,
     union_of_chunks,
     union_of_coordinates,
 )
-from frazil.changes.node_changes import NodeChanges, row_of, rows_of
 from frazil.errors import SessionStateError
-from frazil.format.columns import U8, U32, Ragged
+from frazil.format.chunk_table import box, keys
+from frazil.format.columns import I64, U8, U32, Ragged
 from frazil.format.ids import NODE_ID_BYTES, distinct_ids, id_keys, id_list, id_matrix
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import ID_LISTS, Move, TransactionLog
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeChanges:
+    """The changes of one side, by node id, with the paths of nodes on this side.
+
+    ``deleted`` has the paths after the moves of this side, ``moved`` the path in the base and the path now.
+    ``chunks`` has the coordinates of chunks that were set or deleted in arrays of the base, at
+    ``chunk_paths``. ``arrays`` are the ids of the arrays among these nodes.
+    """
+
+    created: dict[bytes, str] = field(default_factory=dict)
+    deleted: dict[bytes, str] = field(default_factory=dict)
+    updated: dict[bytes, str] = field(default_factory=dict)
+    moved: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    chunk_paths: dict[bytes, str] = field(default_factory=dict)
+    chunks: dict[bytes, U32] = field(default_factory=dict)
+    arrays: frozenset[bytes] = frozenset()
+
+
+def node_changes_of_change_set(changes: ChangeSet, base: NodeTable) -> NodeChanges:
+    """Return the changes that a change set makes to its base."""
+    new_paths = {node.id: path for path, node in changes.nodes.items() if node is not None}
+    arrays = {node.id for node in changes.nodes.values() if node is not None and node.array is not None}
+    deleted = list(changes.deleted)
+    moved_base = moved_nodes(base, changes.moves)
+    rows = rows_of(moved_base, id_matrix(deleted, NODE_ID_BYTES))
+    chunks = {
+        id_: table.index
+        for id_, chunk_changes in changes.chunks.items()
+        if id_ not in changes.created and len(table := chunk_changes.table())
+    }
+    moved = [id_ for id_, move in changes.moves.items() if move.is_array]
+    return NodeChanges(
+        created={id_: new_paths[id_] for id_ in new_paths.keys() & changes.created},
+        deleted=dict(zip(deleted, moved_base.paths.take(rows).texts(), strict=True)),
+        updated={id_: new_paths[id_] for id_ in new_paths.keys() & changes.updated},
+        moved={id_: (move.source, move.target) for id_, move in changes.moves.items()},
+        chunk_paths={id_: changes.chunks[id_].path for id_ in chunks},
+        chunks=chunks,
+        arrays=frozenset(chain(arrays, compress(deleted, changes.deleted.values()), chunks, moved)),
+    )
+
+
+def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> NodeChanges:
+    """Return the changes of the commits from one version to another. The logs can be in any order."""
+    # A log has one move for a group, which moves all nodes below the group.
+    moved = any(log.moves for log in logs)
+    lists = [getattr(log, name) for log in logs for name in ID_LISTS]
+    array_ids = list(chain.from_iterable(log.updated_chunks for log in logs))
+    touched = np.concatenate(
+        [before.ids, after.ids] if moved else [id_matrix(array_ids, NODE_ID_BYTES), *lists]
+    )
+    touched = distinct_ids(touched)
+    old, new = rows_of(before, touched), rows_of(after, touched)
+    ids = np.array([*id_list(touched), None], object)[:-1]
+
+    def named(chosen: NDArray[np.bool_], table: NodeTable, rows: I64) -> dict[bytes, str]:
+        return dict(zip(ids[chosen].tolist(), table.paths.take(rows[chosen]).texts(), strict=True))
+
+    both = (old >= 0) & (new >= 0)
+    stayed = named(both, after, new)
+    places = dict(
+        zip(stayed, zip(named(both, before, old).values(), stayed.values(), strict=True), strict=True)
+    )
+    documents = before.user_data.take(old[both]).blobs(), after.user_data.take(new[both]).blobs()
+    changed = list(map(ne, *documents))
+    # A node with row -1 is only in the other table. A table can be empty.
+    is_array = np.zeros(len(ids), bool)
+    is_array[old >= 0] = before.is_array[old[old >= 0]]
+    is_array[new >= 0] = after.is_array[new[new >= 0]]
+    ndims = dict(zip(stayed, after.array_length.take(new[both]).lengths.tolist(), strict=True))
+    # Of arrays in both versions, the coordinates with the number of dimensions of the later one.
+    indices = [
+        {id_: log.chunks_of(id_, ndims[id_]) for id_ in log.updated_chunks if id_ in ndims} for log in logs
+    ]
+    chunks = {id_: index for id_, index in union_of_chunks(indices).items() if len(index)}
+    return NodeChanges(
+        created=named((old < 0) & (new >= 0), after, new),
+        deleted=named((old >= 0) & (new < 0), before, old),
+        updated=dict(compress(stayed.items(), changed)),
+        moved=dict(compress(places.items(), [source != target for source, target in places.values()])),
+        chunk_paths={id_: stayed[id_] for id_ in chunks},
+        chunks=chunks,
+        arrays=frozenset(ids[is_array].tolist()),
+    )
+
+
+def rows_of(table: NodeTable, ids: U8) -> I64:
+    """Return the rows of the nodes with these ids, shape (k, 8), and -1 for ids without a node."""
+    table_keys, targets = id_keys(table.ids), id_keys(ids)
+    if not len(table_keys) or not len(targets):
+        return np.full(len(targets), -1, np.int64)
+    order = np.argsort(table_keys)
+    at = np.minimum(np.searchsorted(table_keys, targets, sorter=order), len(table_keys) - 1)
+    rows: I64 = np.where(table_keys[order[at]] == targets, order[at], -1).astype(np.int64)
+    return rows
+
+
+def row_of(table: NodeTable, id_: bytes) -> int:
+    """Return the row of the node with this id, or -1."""
+    return int(rows_of(table, id_matrix([id_], NODE_ID_BYTES))[0])
+
+
+def in_both(rows: U32, others: U32) -> NDArray[np.bool_]:
+    """Return for each row of ``rows`` whether ``others`` has the same coordinates."""
+    if rows.shape[1] != others.shape[1] or not len(rows) or not len(others):
+        return np.zeros(len(rows), bool)
+    limits = list(map(max, box(rows), box(others)))
+    is_shared: NDArray[np.bool_] = np.isin(keys(rows, limits), keys(others, limits))
+    return is_shared
+
+
+def ancestors(paths: Iterable[str]) -> set[str]:
+    """Return the paths of all groups above some nodes."""
+    groups: set[str] = set()
+    level = parents(paths)
+    while level := level - groups:
+        groups |= level
+        level = parents(level)
+    return groups
+
+
+def parents(paths: Iterable[str]) -> set[str]:
+    """Return the paths of the parents of some nodes. The parent of the root is the root."""
+    heads: Iterable[Any] = map(str.rpartition, paths, repeat("/"))
+    return {head or "/" for head, _, _ in heads}
+
+
 def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
     """Return the union of logs, oldest first, with the id of the last. A node can be in several lists."""
-
-    def all_of(name: str) -> U8:
-        ids = np.concatenate([getattr(log, name) for log in logs])
-        return distinct_ids(ids)
-
     return TransactionLog(
         logs[-1].id,
-        **{name: all_of(name) for name in ID_LISTS},
+        **{name: distinct_ids(np.concatenate([getattr(log, name) for log in logs])) for name in ID_LISTS},
         updated_chunks=union_of_chunks([log.updated_chunks for log in logs]),
         moves=tuple(chain.from_iterable(log.moves for log in logs)),
         odd_chunks={},
@@ -265,8 +389,7 @@ def exact_changes(
             chunks[id_] = other.index
             continue
         coords = union_of_coordinates([one.index, other.index]) if id_ in resized else chunks[id_]
-        assert new.array is not None
-        inside = (coords < np.array(new.array.num_chunks, np.uint64)).all(axis=1)
+        inside = (coords < np.array(new.array_data.num_chunks, np.uint64)).all(axis=1)
         coords = coords[inside]
         chunks[id_] = coords[~same_refs(one, other, coords)]
     chunks = {id_: coords for id_, coords in chunks.items() if len(coords)}

@@ -16,8 +16,17 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, ChunkChanges, parent_of
 from frazil.changes.conflicts import ChangeKind, ConflictType, NodeAlignment, NodeConflict
-from frazil.changes.diff import References, VersionContent, same_refs
-from frazil.changes.node_changes import NodeChanges, ancestors, in_both, parents, row_of, rows_of
+from frazil.changes.diff import (
+    NodeChanges,
+    References,
+    VersionContent,
+    ancestors,
+    in_both,
+    parents,
+    row_of,
+    rows_of,
+    same_refs,
+)
 from frazil.changes.zarr_metadata import parse_node, same_encoding
 from frazil.format.chunk_table import within
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -28,11 +37,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 def without_identical_changes(
-    changes: ChangeSet,
-    theirs: NodeChanges,
-    base: NodeTable,
-    tip: VersionContent,
-    new_id: Callable[[], bytes],
+    changes: ChangeSet, theirs: NodeChanges, base: NodeTable, tip: VersionContent, new_id: Callable[[], bytes]
 ) -> tuple[ChangeSet, NodeChanges, NodeTable]:
     """Return ours and theirs without identical changes, and the base with the nodes that both sides have.
 
@@ -122,9 +127,7 @@ def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
             table.node(row_of(table, conflict.node_id))
             for table in (alignment.moved_base, alignment.moved_tip)
         )
-        assert old.array is not None
-        assert new.array is not None
-        same_rank = len(old.array.shape) == len(new.array.shape)
+        same_rank = len(old.array_data.shape) == len(new.array_data.shape)
         return same_rank and same_encoding(old.user_data, new.user_data)
     if conflict.type is ConflictType.MoveOperationCannotBeRebased:
         return conflict.ours is ChangeKind.DELETED
@@ -286,13 +289,10 @@ def _update_nodes(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -
             node = replace(node, user_data=document, array=parse_node(document))
         if array is not None:
             # If the base has manifests and ours has none, ours dropped all chunks.
-            assert old.array is not None
-            assert new.array is not None
-            assert node.array is not None
-            keeps = array.manifests or not old.array.manifests
-            fits = len(node.array.shape) == len(new.array.shape)
-            manifests = new.array.manifests if keeps and fits else ()
-            node = replace(node, array=replace(node.array, manifests=manifests))
+            keeps = array.manifests or not old.array_data.manifests
+            fits = len(node.array_data.shape) == len(new.array_data.shape)
+            manifests = new.array_data.manifests if keeps and fits else ()
+            node = replace(node, array=replace(node.array_data, manifests=manifests))
         out.nodes[path] = replace(node, path=path)
         out.updated.add(id_)
 
@@ -346,10 +346,9 @@ def _take_chunks(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) ->
         if id_ in alignment.theirs.updated or id_ in alignment.changes.updated:
             node = out.node(alignment.moved_tip, path)
             assert node is not None
-            assert node.array is not None
-            if len(node.array.shape) != chunk_changes.ndim:
+            if len(node.array_data.shape) != chunk_changes.ndim:
                 continue
-            inside = within(table.index, node.array.num_chunks)
+            inside = within(table.index, node.array_data.num_chunks)
             table = table if inside.all() else table.select_chunks(inside)
         same = path == chunk_changes.path and table is chunk_changes.table()
         out.chunks[id_] = chunk_changes if same else ChunkChanges(path, chunk_changes.ndim, (table,))

@@ -182,8 +182,7 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> tuple[Chunk
     Chunks outside are deleted. If a chunk of a rectilinear grid does not fit where it goes, the lengths of
     chunks move with the chunks along this dimension, and those that leave the grid enter it at its other end.
     """
-    array = node.array
-    assert array is not None
+    array = node.array_data
     try:
         steps = list(map(as_int, offset))
     except TypeError:
@@ -206,8 +205,7 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> tuple[Chunk
 
 def _with_moved_lengths(node: Node, steps: Mapping[int, int]) -> bytes:
     """Return the document of an array whose chunk lengths along some axes move by a number of chunks."""
-    array, document = node.array, json.loads(node.user_data)
-    assert array is not None
+    array, document = node.array_data, json.loads(node.user_data)
     lengths = chunk_lengths(node.user_data)
     shapes = document["chunk_grid"]["configuration"]["chunk_shapes"]
     for axis, step in steps.items():
@@ -222,8 +220,7 @@ def _with_moved_lengths(node: Node, steps: Mapping[int, int]) -> bytes:
 
 def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | None) -> ChunkTable:
     """Return the edits that move every chunk to the coordinates that ``forward`` returns."""
-    array = node.array
-    assert array is not None
+    array = node.array_data
     goes, targets = _applied(forward, "forward", table.index, len(array.num_chunks))
     outside = np.flatnonzero((targets >= np.array(array.num_chunks, np.uint64)).any(axis=1))
     if len(outside):

@@ -35,11 +35,10 @@ from frazil.format.chunk_trailer import (
     single_trailer,
     trailer_size,
 )
-from frazil.format.columns import I64, U8, U32, copy_rows
+from frazil.format.columns import I64, U8, U32, copy_rows, rows_by_number
 from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, chunk_key, id_matrix
 from frazil.remedies import call
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, Refused, Storage, Stored
-from frazil.storage.local_commit import flush_folders
 from frazil.threads import Purpose, ThreadPool, map_bounded
 
 if TYPE_CHECKING:
@@ -142,37 +141,24 @@ REMEMBERED: Final = 1 << 18
 _TRIES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ContentSettings:
-    """The options of deduplication."""
-
-    lifetime_us: int
-    compare: bool = True
-    checksums: bool = True
-
-
+@dataclass(eq=False)
 class ContentStore:
     """A store of chunks under ids that are hashes of their bytes. Threads may share it."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        settings: ContentSettings,
-        new_id: Callable[[], bytes],
-        now_us: Callable[[], int],
-        quiet: Callable[[], bool],
-        under_way: Callable[[], bool] | None = None,
-    ) -> None:
-        self._storage = storage
-        self._settings = settings
-        self._new_id = new_id
-        self._now_us = now_us
-        self._quiet = quiet
-        self._under_way = under_way
-        #: When a commit must have referred to existing files that were used, in microseconds since 1970.
-        self.keep_until: int | None = None
-        #: The last existing file that was used, if its name may not be durable.
-        self.unflushed: bytes | None = None
+    storage: Storage
+    lifetime_us: int
+    compare: bool
+    checksums: bool
+    new_id: Callable[[], bytes]
+    now_us: Callable[[], int]
+    quiet: Callable[[], bool]
+    under_way: Callable[[], bool] | None = None
+    #: When a commit must have referred to existing files that were used, in microseconds since 1970.
+    keep_until: int | None = field(default=None, init=False)
+    #: The last existing file that was used, if its name may not be durable.
+    unflushed: bytes | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         self.start()
 
     def start(self) -> None:
@@ -189,10 +175,8 @@ class ContentStore:
         self.threads: ThreadPool = ThreadPool(Purpose.CONTENT_UPLOADS)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (
-            ContentStore,
-            (self._storage, self._settings, self._new_id, self._now_us, self._quiet, self._under_way),
-        )
+        options = (self.storage, self.lifetime_us, self.compare, self.checksums)
+        return ContentStore, (*options, self.new_id, self.now_us, self.quiet, self.under_way)
 
     def put_chunk(self, data: memoryview | bytes) -> bytes:
         """Return the id of a chunk file that begins with exactly these bytes, which is durable on return."""
@@ -224,38 +208,38 @@ class ContentStore:
         """Make the names of existing files durable that were used since the last call."""
         id_ = self.unflushed
         if id_ is not None:
-            flush_folders(self._storage, [CHUNKS])
+            self.storage.flush_folders([CHUNKS])
             if self.unflushed is id_:  # otherwise another thread has used one meanwhile
                 self.unflushed = None
 
     # Internal
 
     def _put_apart(self, data: memoryview | bytes) -> bytes:
-        id_ = self._new_id()
+        id_ = self.new_id()
         self._put(id_, data)
         return id_
 
     def _put(self, id_: bytes, data: memoryview | bytes, condition: Condition = ALWAYS) -> Stored | Refused:
-        return self._storage.put_parts(
-            chunk_key(id_), file_parts(id_, data, checksums=self._settings.checksums), condition
+        return self.storage.put_parts(
+            chunk_key(id_), file_parts(id_, data, checksums=self.checksums), condition
         )
 
     def _find_or_create(self, id_: bytes, data: memoryview | bytes) -> bool:
         """Return whether the object has the bytes ``data``, and garbage collection spares it long enough."""
         key = chunk_key(id_)
         # A running collection may delete the file. The commit detects a collection that begins later.
-        self._calm = self._calm or self._under_way is None or not self._under_way()
+        self._calm = self._calm or self.under_way is None or not self.under_way()
         if not self._calm:
             return False
         for _ in range(_TRIES):
-            info = self._storage.head(key)
+            info = self.storage.head(key)
             if info is None:
                 if isinstance(self._put(id_, data, IfAbsent()), Stored):
                     return True
                 continue  # another writer, or an earlier attempt of our own, was first
-            until = int(info.modified.timestamp() * 1_000_000) + self._settings.lifetime_us
-            is_young = self._now_us() <= until - self._settings.lifetime_us // 2
-            if self._settings.compare or not is_young:
+            until = int(info.modified.timestamp() * 1_000_000) + self.lifetime_us
+            is_young = self.now_us() <= until - self.lifetime_us // 2
+            if self.compare or not is_young:
                 same = self._holds(id_, data)
                 if same is None:
                     continue
@@ -266,7 +250,7 @@ class ContentStore:
             if not is_young:
                 return self._renew(id_, data)
             # An eighth of the lifetime is for differences of clocks and for the commit itself.
-            must_commit_by = until - self._settings.lifetime_us // 8
+            must_commit_by = until - self.lifetime_us // 8
             with self._lock:
                 self.unflushed = id_
                 self.keep_until = min(self.keep_until or must_commit_by, must_commit_by)
@@ -276,7 +260,7 @@ class ContentStore:
     def _holds(self, id_: bytes, data: memoryview | bytes) -> bool | None:
         """Return whether the object has these bytes, and no damaged trailer. None if it does not exist."""
         try:
-            stored = memoryview(self._storage.get(chunk_key(id_))).cast("B")
+            stored = memoryview(self.storage.get(chunk_key(id_))).cast("B")
         except StorageError as error:
             if error.kind == ErrorKind.OBJECT_NOT_FOUND:
                 return None
@@ -291,11 +275,11 @@ class ContentStore:
         """Overwrite the object with its bytes, so that it is young. Return False if that may be too late."""
         with self._turn:
             if not self._watching:
-                self._watching = self._quiet()
+                self._watching = self.quiet()
             before = self._watching
             self._put(id_, data)
             # This call is after the write, because a collection that begins later finds a young object.
-            self._watching = self._quiet()
+            self._watching = self.quiet()
             return before and self._watching
 
 
@@ -416,8 +400,7 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
         _LIMITS,
     )
     pack = np.empty(int(length.sum()), np.uint8)
-    order = np.argsort(plan.part, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(plan.part[order])) + 1)
+    parts = rows_by_number(plan.part)
     tails: dict[int, bytes] = {}
 
     def read_part(number: int) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
@@ -177,11 +177,6 @@ def _split(
     return np.union1d(begins, np.array([cut for cut in cuts if cut < len(first)], np.int64))
 
 
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = ModuleOnDemand("asyncio")
-
 Outcome = Buffer | Exception
 
 
@@ -249,7 +244,55 @@ class ByteRange:
 
     def read(self) -> Buffer:
         """Return the bytes. Raises ``StorageError`` (``invalid-object-size``) for a short object."""
-        return whole(self, fetch(self))
+        data = raised(self.fetch())
+        size = memoryview(data).nbytes
+        if size < self.stop - self.start:
+            raise self.too_short(self.start + size)
+        return data
+
+    def fetch(self) -> Outcome:
+        """Make one request. It may return fewer bytes than requested. Errors are returned, not raised."""
+        try:
+            return self.where.get(self.start, self.stop)
+        except StorageError as error:
+            # Storages refuse a range after the end of the object with this general kind.
+            return self._explained(error) if error.kind == ErrorKind.OBJECT_STORE else error
+        except Exception as error:
+            return error
+
+    async def fetch_async(self) -> Outcome:
+        """Return the result of ``fetch``, for an event loop."""
+        try:
+            return await self.where.get_async(self.start, self.stop)
+        except StorageError as error:
+            if error.kind == ErrorKind.OBJECT_STORE:
+                with thread_errors():
+                    return await asyncio.to_thread(self._explained, error)
+            return error
+        except Exception as error:
+            return error
+
+    def _explained(self, error: StorageError) -> StorageError:
+        try:
+            size = self.where.size()
+        except Exception:
+            return error
+        return self.too_short(size) if size is not None and size <= self.start else error
+
+    def too_short(self, size: int) -> StorageError:
+        """Return the error for an object that is shorter than a reference requires."""
+        return StorageError(
+            f"object {self.where.name!r} must have at least {self.stop} bytes, by its reference, got {size}",
+            ErrorKind.INVALID_OBJECT_SIZE,
+        )
+
+    def cut(self, start: int, view: memoryview | Exception) -> Outcome:
+        """Return the outcome of the range, from the outcome of a request that begins at ``start``."""
+        if isinstance(view, Exception):
+            return view
+        if self.stop - start > view.nbytes:
+            return self.too_short(start + view.nbytes)
+        return view[self.start - start : self.stop - start]
 
 
 def copy_into(data: Buffer, out: memoryview) -> int:
@@ -288,61 +331,13 @@ class RangeRead:
         parts = self._plan.part.tolist()
         starts = [request.start for request in self.requests]
         views = [f if isinstance(f, Exception) else memoryview(f) for f in fetched]
-        return (_cut(w, starts[part], views[part]) for w, part in zip(self._ranges, parts, strict=True))
+        return (w.cut(starts[part], views[part]) for w, part in zip(self._ranges, parts, strict=True))
 
 
 def cut_all(ranges: Iterable[ByteRange], request: ByteRange, fetched: Outcome) -> Iterator[Outcome]:
     """Return the outcome of each wanted range, from the outcome of their common request."""
     view = fetched if isinstance(fetched, Exception) else memoryview(fetched)
-    return (_cut(w, request.start, view) for w in ranges)
-
-
-def _cut(range_: ByteRange, start: int, view: memoryview | Exception) -> Outcome:
-    if isinstance(view, Exception):
-        return view
-    if range_.stop - start > view.nbytes:
-        return too_short(range_, start + view.nbytes)
-    return view[range_.start - start : range_.stop - start]
-
-
-def fetch(range_: ByteRange) -> Outcome:
-    """Make one request. It may return fewer bytes than requested. Errors are returned, not raised."""
-    try:
-        return range_.where.get(range_.start, range_.stop)
-    except StorageError as error:
-        # Storages refuse a range after the end of the object with this general kind.
-        return _explained(range_, error) if error.kind == ErrorKind.OBJECT_STORE else error
-    except Exception as error:
-        return error
-
-
-async def fetch_async(range_: ByteRange) -> Outcome:
-    """Return the result of ``fetch``, for an event loop."""
-    try:
-        return await range_.where.get_async(range_.start, range_.stop)
-    except StorageError as error:
-        if error.kind == ErrorKind.OBJECT_STORE:
-            with thread_errors():
-                return await asyncio.to_thread(_explained, range_, error)
-        return error
-    except Exception as error:
-        return error
-
-
-def too_short(range_: ByteRange, size: int) -> StorageError:
-    """Return the error for an object that is shorter than a reference requires."""
-    return StorageError(
-        f"object {range_.where.name!r} must have at least {range_.stop} bytes, by its reference, got {size}",
-        ErrorKind.INVALID_OBJECT_SIZE,
-    )
-
-
-def _explained(range_: ByteRange, error: StorageError) -> StorageError:
-    try:
-        size = range_.where.size()
-    except Exception:
-        return error
-    return too_short(range_, size) if size is not None and size <= range_.start else error
+    return (w.cut(request.start, view) for w in ranges)
 
 
 def raised(outcome: Outcome) -> Buffer:
@@ -350,15 +345,6 @@ def raised(outcome: Outcome) -> Buffer:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-def whole(range_: ByteRange, outcome: Outcome) -> Buffer:
-    """Return the bytes of a range. Raises the error, also that of an object that is too short."""
-    data = raised(outcome)
-    size = memoryview(data).nbytes
-    if size < range_.stop - range_.start:
-        raise too_short(range_, range_.start + size)
-    return data
 
 
 class ByteBudget:

@@ -26,17 +26,14 @@ from frazil.chunks.ranges import (
     StoredObject,
     copy_into,
     cut_all,
-    fetch,
-    fetch_async,
     plan_objects,
     raised,
-    too_short,
 )
 from frazil.chunks.virtual import ForeignObject
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.ids import chunk_key
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
@@ -48,11 +45,6 @@ if TYPE_CHECKING:
     from frazil.format.columns import I64, U8
     from frazil.storage.base import Storage
 
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 Request = tuple[ChunkRef, int, int | None]
 type _Waiting = list[tuple[ByteRange, asyncio.Future[Buffer]]]
@@ -122,12 +114,8 @@ class ChunkReader:
         self.pool: Final = ThreadPool(Purpose.CHUNK_READS, max_requests)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options: dict[str, Any] = {
-            "limits": self._limits,
-            "max_requests": self._max_requests,
-            "cache": self.cache,
-        }
-        return partial(ChunkReader, **options), (self._storage, self._virtual, self._writer)
+        remade = partial(ChunkReader, limits=self._limits, max_requests=self._max_requests, cache=self.cache)
+        return remade, (self._storage, self._virtual, self._writer)
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """Return the bytes of one chunk from ``start`` up to ``stop``."""
@@ -174,7 +162,7 @@ class ChunkReader:
         job = RangeRead([place for place in located if isinstance(place, ByteRange)], self.limits_of)
         # A local read is a copy from the page cache. Threads would cost more than they save.
         is_fast = len(job.requests) < 2 or all(request.where.is_local for request in job.requests)
-        outcomes = job.outcomes(list((map if is_fast else self.pool.map)(fetch, job.requests)))
+        outcomes = job.outcomes(list((map if is_fast else self.pool.map)(ByteRange.fetch, job.requests)))
         require_one_state(job.requests)
         return [raised(next(outcomes)) if isinstance(place, ByteRange) else place for place in located]
 
@@ -260,7 +248,7 @@ class LoopReads:
 
     async def _fetch(self, request: ByteRange) -> Outcome:
         async with self._free:
-            outcome = await fetch_async(request)
+            outcome = await request.fetch_async()
         cache = self._cache_of(request.where)
         if cache is not None and not isinstance(outcome, Exception):
             cache.add(request, outcome)
@@ -409,7 +397,7 @@ class ColumnRequest:
         first = self.where.start + begin
         length = self.where.where.get_into(first, out)
         if length < len(out):
-            raise too_short(self.where, first + length)
+            raise self.where.too_short(first + length)
 
 
 def require_one_state(requests: Iterable[ByteRange]) -> None:

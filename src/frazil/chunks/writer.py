@@ -16,13 +16,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Buffer, Sequence
+from collections.abc import Buffer, Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.chunks.packs import (
     ContentStore,
@@ -37,26 +38,12 @@ from frazil.chunks.packs import (
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.chunk_trailer import crc32c
-from frazil.format.columns import Ragged
+from frazil.format.columns import I64, U32, Ragged
 from frazil.format.ids import chunk_key, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
-from frazil.lazy_names import ModuleOnDemand
-from frazil.storage.local_commit import put_many
+from frazil.lazy_names import asyncio
+from frazil.storage.base import Storage
 from frazil.threads import Purpose, ThreadPool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from frazil.format.columns import I64, U32
-    from frazil.storage.base import Storage
-
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 MAX_IN_FLIGHT: Final = 4
 #: Up to this size, in bytes, a pack is stored with the other files of a local commit.
@@ -277,7 +264,7 @@ class ChunkWriter:
             return [self._put_file(views[0])]
         ids = [self._new_id() for _ in views]
         files = [b"".join(self._file_parts(id_, view)) for id_, view in zip(ids, views, strict=True)]
-        put_many(self._storage, zip(map(chunk_key, ids), files, strict=True))
+        self._storage.put_many(zip(map(chunk_key, ids), files, strict=True))
         return ids
 
     def _file_parts(self, id_: bytes, view: memoryview) -> list[Buffer]:
@@ -369,7 +356,7 @@ class ChunkWriter:
         parts = pack.file_parts()
         if len(parts) == 1 and self._storage.is_local:
             # One wait for the disk instead of two: nobody looks for a pack before its flush.
-            put_many(self._storage, [(chunk_key(pack.id), parts[0])])
+            self._storage.put_many([(chunk_key(pack.id), parts[0])])
         else:
             self._storage.put_parts(chunk_key(pack.id), parts)
         # Not earlier: a reader that does not find the bytes here must find them in storage.

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from frazil.cli.command import Note, argument, option, verb
+from frazil.cli.command import Note, Output, argument, option, verb
 from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.repository.target import Target, parse_target, parse_time
 
 if TYPE_CHECKING:
     from frazil.repository.settings.config import VirtualChunkContainer
 
+
+type Completions = list[CompletionItem]
 
 _AGE: Final = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -47,9 +48,7 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from cli
             ctx.ensure_object(Output).location = str(Target(target.location))
         return target
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Completions:
         """Return the completions of a target: folders, branches and tags, groups and arrays."""
         try:
             target = parse_target(incomplete.removesuffix("@"))
@@ -90,9 +89,7 @@ class VersionType(click.ParamType):  # type: ignore[type-arg]  # generic from cl
 
     name = "version"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Completions:
         """Return the branches and tags of the repository."""
         target = ctx.params.get("target")
         try:

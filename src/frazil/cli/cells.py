@@ -32,7 +32,7 @@ import numpy as np
 from frazil.cf import Coding, coding_of, geographic_kind
 from frazil.cf_times import Mask, Values
 from frazil.cli.arguments import key_value
-from frazil.cli.output import table
+from frazil.cli.command import table
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.extras import needs
 from frazil.zarr_store.arrays import array_at

@@ -12,10 +12,8 @@ import numpy as np
 
 from frazil.cli.arguments import AnyTarget, ArrayTarget, Raw, Version
 from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of, place
-from frazil.cli.command import argument, verb
-from frazil.cli.documents import SHORT, clock, diff_document, diff_lines
-from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output, picked, table
+from frazil.cli.command import Output, argument, picked, table, verb
+from frazil.cli.opening import SHORT, OpenTarget, clock, diff_document, diff_lines
 from frazil.display import counted
 from frazil.errors import IcechunkError, MissingExtraError
 from frazil.format.ids import id_from_text, id_to_text
@@ -172,9 +170,7 @@ def history(
     selected = indices_of(session, version.path, cell)
     cells = [np.arange(length)[at] for at, length in zip(selected, node.array.shape, strict=True)]
     if any(each.size != 1 for each in cells):
-        raise click.UsageError(
-            f"name one cell of {version.path}: the labels select {[each.size for each in cells]} cells"
-        )
+        raise click.UsageError(f"name one cell: the labels select {[each.size for each in cells]}")
     index = tuple(each.item() for each in cells)
     commits = version.repo.history.history_of(version.path, index, snapshot_id=version.id)
     values = _CellHistory(version, node, index, raw)

@@ -11,13 +11,11 @@ import click
 import numpy as np
 
 import frazil
+from frazil.arguments import misfit
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import BranchChange, confirm, node_at, node_document
-from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output
+from frazil.cli.command import Output, argument, option, verb
+from frazil.cli.opening import BranchChange, OpenTarget, confirm, node_at, node_document
 from frazil.display import counted
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.repo_changes import snapshot_named
@@ -87,9 +85,7 @@ def _integrate(
             advice = f"--conflicts source keeps the values of {name} there, --conflicts branch those of "
             advice += f"`{change.branch}`"
             if conflicts == "fail":
-                both = (
-                    "--conflicts elements keeps the changes of both sides where they changed other elements"
-                )
+                both = "--conflicts elements keeps the changes of both sides if they changed other elements"
                 advice = f"{both}, {advice}"
         error.with_remedy("{}", advice)
         raise
@@ -243,10 +239,7 @@ def set_(
     if not same.all():  # codecs, such as those that round
         both = (opened.cells(each[~same] if each.ndim else each) for each in (new, stored))
         original, read = (each.texts().reshape(-1)[0] for each in both)
-        raise InvalidInputError(
-            f"{path} must have values that its codecs keep, got {original}, which reads as {read}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise misfit(f"{path} must have values that its codecs keep, got {original}, which reads as {read}")
     session.commit(message or f"Set values of {path}", metadata or None)
     most = 5
     cells = [opened.cells(each.reshape(-1)[:most]) for each in (old, new)]

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import click
 
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import (
+from frazil.cli.command import Output, argument, option, picked, table, verb
+from frazil.cli.opening import (
     SHORT,
+    OpenTarget,
     clock,
     diff_document,
     diff_lines,
@@ -26,8 +27,6 @@ from frazil.cli.documents import (
     version_document,
     version_line,
 )
-from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.extras import needs
 from frazil.format.ids import id_to_text
@@ -400,9 +399,7 @@ def _program_check(output: Output, target: Target, program: tuple[str, ...]) -> 
         except OSError as error:
             raise click.UsageError(f"the program {program[0]} does not start: {error.strerror}") from error
         if not 0 <= run.returncode < 128:  # a signal ended it, or it could not start
-            raise click.ClickException(
-                f"the program ended with the status {run.returncode} for {text}: no answer"
-            )
+            raise click.ClickException(f"the program gave no answer for {text}: status {run.returncode}")
         if output.is_terminal:
             click.echo(f"{session.snapshot_id[:SHORT]} is {'bad' if run.returncode else 'good'}", err=True)
         return run.returncode == 0

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import click
 
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import BranchChange, clock
-from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output, picked, table
+from frazil.cli.command import Output, argument, option, picked, table, verb
+from frazil.cli.opening import BranchChange, OpenTarget, clock
 from frazil.display import counted
 from frazil.errors import SessionStateError
 from frazil.repository.target import Target

@@ -28,8 +28,7 @@ from typing import Any, Final
 import click
 
 from frazil.about import __version__
-from frazil.cli.command import DEBUG, SETTINGS, Frazil
-from frazil.cli.output import Output, visible
+from frazil.cli.command import DEBUG, SETTINGS, Frazil, Output, visible
 from frazil.errors import IcechunkError, UnreadableArrayWarning
 
 _ERROR: Final = 1
@@ -116,10 +115,7 @@ def _run(output: Output, arguments: Sequence[str] | None) -> int:
     except IcechunkError as error:
         return _report(output, error.for_shell(output.location), str(error.kind), _ERROR)
     except (KeyboardInterrupt, click.Abort):
-        print(
-            "frazil: interrupted. The repository is valid: a change is complete, or did not happen",
-            file=sys.stderr,
-        )
+        print("frazil: interrupted. The repository is valid: a change is whole or absent", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes standard output at its end, and would print an error.

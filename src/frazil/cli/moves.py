@@ -10,11 +10,9 @@ from typing import Annotated, Any, Final, Literal
 import click
 
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
+from frazil.cli.command import Output, argument, option, picked, verb
 from frazil.cli.contents import sizes_below
-from frazil.cli.documents import SHORT, BranchChange, emit_tip
-from frazil.cli.opening import OpenTarget, author_metadata, storage_of
-from frazil.cli.output import Output, picked
+from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, emit_tip, storage_of
 from frazil.display import counted
 from frazil.errors import InvalidInputError
 from frazil.handle.addresses import virtual_access
@@ -178,7 +176,7 @@ def adopt(
         frazil adopt plain.zarr ice                               on the branch `main`
         frazil adopt s3://bucket/plain.zarr s3://bucket/ice@dev   on another branch
     """
-    from frazil.importing.adoption import adopt, read_zarr_store
+    from frazil.handle.adoption import adopt, read_zarr_store
     from frazil.storage.profiles import profile_of
     from frazil.storage.urls import parse_url
 
@@ -230,8 +228,7 @@ def import_(
         frazil import old new --dry-run                          only rehearse
         frazil import s3://bucket/old new --reference-chunks     leave the chunks in the bucket
     """
-    from frazil.importing import upgrade
-    from frazil.importing.importer import Chunks
+    from frazil_import.importer import Chunks, upgrade
 
     if copy_chunks and reference_chunks:
         raise click.UsageError("--copy-chunks and --reference-chunks exclude each other")

@@ -12,16 +12,14 @@ import click
 
 import frazil
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import SHORT, BranchChange, confirm
+from frazil.cli.command import Output, argument, option, picked, verb
 from frazil.cli.history import rules_of, update_document
-from frazil.cli.opening import OpenTarget, storage_of
-from frazil.cli.output import Output, picked
+from frazil.cli.opening import SHORT, BranchChange, OpenTarget, confirm, storage_of
 from frazil.errors import ConflictError, ErrorKind
 from frazil.handle.repository import context_of
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import is_in_history
-from frazil.repository.catalog.repo_changes import find_snapshot, snapshot_id
+from frazil.repository.catalog.repo_changes import find_snapshot, resolve_id
 from frazil.repository.settings.config_document import document_to_save, from_document, to_document
 from frazil.repository.settings.manifest_config import AUTO
 from frazil.repository.target import MAIN
@@ -217,9 +215,7 @@ def config(
         existing = dict(_options(to_document(config)))
         for name, value in map(args.key_value, values):
             if value is not None and not any(f"{each}.".startswith(f"{name}.") for each in existing):
-                raise click.UsageError(
-                    f"no option `{name}` in a configuration. docs/configuration.md lists the options"
-                )
+                raise click.UsageError(f"no option `{name}`. docs/configuration.md lists the options")
         config.validate()
         saved = document_to_save(config, False, partial(_saved_config, repo))
         context_of(repo).catalog.update_repo_info(repo_changes.save_config(saved))
@@ -290,7 +286,7 @@ def _change_ref(
     if delete:
         id_ = lookup(name)
         info = opened.context.catalog.repo_info()
-        tip = snapshot_id(id_, lambda: info)
+        tip = resolve_id(id_, lambda: info)
         others = {*info.tags.values(), *(each for other, each in info.branches.items() if other != name)}
         # A branch is lost if no other branch or tag leads to its tip.
         if kind == "tag" or not any(is_in_history(info, tip, of=each) for each in others):
@@ -348,9 +344,7 @@ def reset(
     goal = find_snapshot(source, lambda: info)
     before = change.repo.lookup_branch(change.branch)
     if goal is not None and not is_in_history(info, info.branches[change.branch], of=goal):
-        question = (
-            f"Move {change.branch} from {before[:SHORT]} to {version}? It loses the commits after {version}."
-        )
+        question = f"Move {change.branch} from {before[:SHORT]} to {version}? It loses all later commits."
         confirm(output, question, yes=yes or dry_run)
     change.repo.reset_branch(change.branch, source, from_snapshot_id=before)
     change.emit()

@@ -12,10 +12,8 @@ from typing import Annotated
 import click
 
 from frazil.cli.arguments import AnyTarget
-from frazil.cli.command import option, verb
-from frazil.cli.documents import node_at
-from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output
+from frazil.cli.command import Output, option, verb
+from frazil.cli.opening import OpenTarget, node_at
 from frazil.ui.files import export
 from frazil.ui.server import ExplorerServer, Site, is_loopback
 

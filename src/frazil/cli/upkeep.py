@@ -14,10 +14,8 @@ import click
 
 import frazil
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import SHORT, BranchChange, clock, confirm
-from frazil.cli.opening import OpenTarget, author_metadata, storage_of
-from frazil.cli.output import Output, picked, table
+from frazil.cli.command import Output, argument, option, picked, table, verb
+from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, clock, confirm, storage_of
 from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
 from frazil.format.ids import REPO
@@ -377,7 +375,7 @@ def verify(
     if location is None:
         raise click.UsageError("LOCATION is missing. --list-checks needs no LOCATION")
     try:
-        report = _report(output, OpenTarget(location).repo, level, state, engine)
+        report = _run(output, OpenTarget(location).repo, level, state, engine)
     except (FormatError, RepositoryNotFoundError) as error:
         # Verify the versions of the newest readable backup. Without a backup, ``repo`` is the only finding.
         storage = storage_of(location)
@@ -385,7 +383,7 @@ def verify(
             raise
         if (backup := newest_readable(storage)) is not None:
             context = opened_before(storage, HandleOptions(authorized=virtual_access()), backup[1])
-            report = _report(output, Repository(context), level, state, engine)
+            report = _run(output, Repository(context), level, state, engine)
         elif storage.head(REPO) is None:  # there is no repository
             raise
         else:
@@ -394,9 +392,7 @@ def verify(
     return 0 if report.ok else 1
 
 
-def _report(
-    output: Output, repo: Repository, level: Any, state: str | None, engine: Any
-) -> VerificationReport:
+def _run(output: Output, repo: Repository, level: Any, state: str | None, engine: Any) -> VerificationReport:
     if engine == "auto":
         with output.progress("verify") as bar:
             return repo.upkeep.verify(level, state=state, progress=bar)

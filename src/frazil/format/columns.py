@@ -270,6 +270,14 @@ def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
     return distinct + low, codes[places]
 
 
+def rows_by_number(numbers: NDArray[Any]) -> list[I64]:
+    """Return the rows of each distinct number."""
+    if not len(numbers) or (numbers == numbers[0]).all():
+        return [np.arange(len(numbers))] if len(numbers) else []
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+
+
 def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:
     """Return the rows of a matrix as fixed-width byte strings that sort and compare like the rows.
 

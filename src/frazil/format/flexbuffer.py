@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Buffer, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from operator import contains
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,6 @@ from frazil.format.columns import I64, U8, Ragged, concat_numbered, insert_row, 
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import NUL, TableLayout, Tables, TableWriter
 from frazil.format.msgpack import unwritable, utf8
-
-if TYPE_CHECKING:
-    from collections.abc import Buffer
-
 
 # Types of the specification. Vectors of 2, 3 and 4 elements have INT, UINT, FLOAT for each length.
 NULL, INT, UINT, FLOAT, KEY, STRING = range(6)

@@ -118,11 +118,7 @@ _SHAPES: Final[dict[int, tuple[tuple[int, str], ...]]] = {
 
 
 def encode_manifest(
-    manifest: Manifest,
-    *,
-    level: int = 3,
-    locations: LocationCompression | None = None,
-    spec_version: int = 2,
+    manifest: Manifest, *, level: int = 3, locations: LocationCompression | None = None, spec_version: int = 2
 ) -> bytes:
     """Return the file of a manifest.
 

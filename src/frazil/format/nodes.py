@@ -161,6 +161,12 @@ class Node:
     user_data: bytes
     array: ArrayData | None
 
+    @property
+    def array_data(self) -> ArrayData:
+        """The field ``array`` of a node that is an array."""
+        assert self.array is not None
+        return self.array
+
 
 @dataclass(slots=True, eq=False)
 class Memo:

@@ -465,13 +465,7 @@ class RepoInfo(LateFields):
         )
 
 
-def new_repo_info(
-    flushed_at: int,
-    config: dict[str, Any] | None = None,
-    metadata: dict[str, Any] | None = None,
-    *,
-    updated_at: int = 0,
-) -> RepoInfo:
+def new_repo_info(flushed_at: int, config: dict[str, Any] | None = None, *, updated_at: int = 0) -> RepoInfo:
     """Return the repo info of a new repository: ``main`` on the initial snapshot, one entry in the ops log.
 
     ``flushed_at`` (microseconds) is that of the initial snapshot. The entry is of ``updated_at``, and at
@@ -486,7 +480,7 @@ def new_repo_info(
         frozenset(),
         SnapshotTable.of([first]),
         Status(Availability.ONLINE, flushed_at),
-        dict(metadata or {}),
+        {},
         OpsLog.of([OpsEntry(UpdateKind.REPO_INITIALIZED, updated_at)]),
         config=config,
     )
@@ -607,15 +601,8 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
                 ErrorKind.UNSUPPORTED_SPEC_VERSION,
                 "repo-spec-version",
             )
-        slots = {
-            "tags": 1,
-            "branches": 2,
-            "deleted_tags": 3,
-            "snapshots": 4,
-            "status": 5,
-            "latest_updates": 7,
-        }
-        root.require("repo info", "repo-required", **slots)
+        root.require("repo info", _REQUIRED, tags=1, branches=2, deleted_tags=3, snapshots=4)
+        root.require("repo info", _REQUIRED, status=5, latest_updates=7)
         config = None
         if root.present(_CONFIG)[0]:
             with reading("config", check="config-flexbuffer"):

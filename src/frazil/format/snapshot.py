@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError
-from frazil.format.columns import I64, U8, Ragged, insert_row, set_rows, structs
+from frazil.format.columns import I64, U8, U32, Ragged, insert_row, set_rows, structs
 from frazil.format.envelope import (
     FileType,
     LateFields,
@@ -481,6 +481,29 @@ class ManifestFiles:
     def empty(cls) -> ManifestFiles:
         """Return a table without rows."""
         return cls(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
+
+    @staticmethod
+    def numbered(parts: Sequence[ManifestFiles]) -> tuple[ManifestFiles, U32]:
+        """Return each manifest of several tables once, sorted, and the number of each row of the tables."""
+        ids = np.concatenate([part.ids for part in parts])
+        order = id_order(ids)
+        keys = id_keys(ids[order])
+        new = np.ones(len(keys), np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=new[1:])
+        numbers = np.empty(len(keys), np.uint32)
+        numbers[order] = np.cumsum(new, dtype=np.uint32) - np.uint32(1)
+        first = order[new]
+        files = ManifestFiles(
+            ids[first],
+            np.concatenate([part.size_bytes for part in parts])[first],
+            np.concatenate([part.num_chunk_refs for part in parts])[first],
+        )
+        return files, numbers
+
+    @staticmethod
+    def union(parts: Sequence[ManifestFiles]) -> ManifestFiles:
+        """Return each manifest of several tables once, sorted."""
+        return ManifestFiles.numbered([ManifestFiles.empty(), *parts])[0]
 
     def find_manifest(self, id_: bytes) -> int:
         """Return the row of a manifest."""

@@ -9,23 +9,20 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from frazil.arguments import checked, wrong_type
 from frazil.errors import InvalidInputError
 from frazil.format.ids import id_to_text
-from frazil.handle.opening import HandleOptions, open_current
+from frazil.handle.opening import Authorized, HandleOptions, open_current
 from frazil.handle.sessions import readonly_session_of
 from frazil.repository.catalog.ancestry import version_id
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.target import MAIN, PROTOCOL, Target, parse_target
 from frazil.storage.access import environment_access
+from frazil.storage.credential_families import AnyCredential
 from frazil.storage.profiles import storage_of_location
-
-if TYPE_CHECKING:
-    from frazil.handle.opening import Authorized
-    from frazil.storage.credential_families import AnyCredential
 
 #: The variable with the URL prefixes of virtual chunks that may be read, separated by spaces.
 VIRTUAL_ACCESS: Final = "FRAZIL_VIRTUAL_ACCESS"
@@ -102,10 +99,10 @@ def open_address(
         )
     access = authorize_virtual_chunk_access
     options = HandleOptions(config, virtual_access() if access is None else access)
-    opened = open_current(storage_of_location(target.location, storage_options), options)
+    context, info = open_current(storage_of_location(target.location, storage_options), options)
     if version is not None:
-        snapshot_id = id_to_text(version_id(opened.info, version))
+        snapshot_id = id_to_text(version_id(info, version))
     elif tag is None and snapshot_id is None:
         branch = branch or MAIN
-    session = readonly_session_of(opened.context, opened.info, branch, tag, snapshot_id, as_of)
+    session = readonly_session_of(context, info, branch, tag, snapshot_id, as_of)
     return session, target.path or "/"

@@ -17,8 +17,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
 from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.protection import PROTECTION, BranchProtection, read_protections
-from frazil.repository.catalog.repo_changes import branch_tip, find_snapshot
-from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import branch_tip, find_snapshot, resolve_id
 from frazil.repository.catalog.repo_update import OPS_START, RepoChange
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.clock import now_us
@@ -233,8 +232,7 @@ class Administration(RepositoryBase):
         self._context.require_version_2()
         if not pattern:
             raise InvalidInputError(
-                "the pattern of branch names must not be empty, got ''. Pass the name of a branch, or `*`",
-                ErrorKind.INVALID_REF_NAME,
+                "the pattern must be a name or `*`, got an empty text", ErrorKind.INVALID_REF_NAME
             )
         if _WILDCARDS.isdisjoint(pattern):
             branch_tip(self._info(), pattern)  # a mistake in a name protects nothing

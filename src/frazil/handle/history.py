@@ -27,15 +27,7 @@ from frazil.repository.catalog.repo_changes import branch_tip, snapshot_named
 from frazil.repository.clock import from_datetime
 from frazil.repository.session.session import Session
 
-__all__ = [
-    "BisectReport",
-    "BranchVersion",
-    "History",
-    "StateChange",
-    "UndoPlan",
-    "ValueDifference",
-    "Watch",
-]
+__all__ = ["BisectReport", "BranchVersion", "History", "StateChange", "UndoPlan", "ValueDifference", "Watch"]
 
 _INTERVAL: Final = timedelta(seconds=5)
 
@@ -83,12 +75,7 @@ class History(SubHandle):
         ['create', 'correct', 'corrected']
     """
 
-    def undo(
-        self,
-        *,
-        branch: str | None = None,
-        update: Update | datetime | None = None,
-    ) -> UndoPlan:
+    def undo(self, *, branch: str | None = None, update: Update | datetime | None = None) -> UndoPlan:
         """Return the plan that undoes the last update of the repository that is not undone yet.
 
         ``apply`` of the plan makes the changes, as a new update: the ops log shows it, and ``redo`` makes the
@@ -169,12 +156,7 @@ class History(SubHandle):
         return undoing.restore_to(self._repo._context, _time_of(at, "at"))
 
     def blame(
-        self,
-        path: str,
-        *,
-        branch: str | None = None,
-        tag: str | None = None,
-        snapshot_id: str | None = None,
+        self, path: str, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> Blame:
         """Return the commit that wrote each chunk of an array last.
 

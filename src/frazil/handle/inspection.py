@@ -25,7 +25,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.context import files_of
 from frazil.repository.catalog.presentation import UpdateType, update
-from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import resolve_id
 from frazil.repository.clock import to_datetime
 
 #: A dictionary that JSON can hold.

@@ -7,6 +7,7 @@ Specification: *Initialize New Repository*.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,32 +28,14 @@ from frazil.errors import (
     RepositoryNotFoundError,
     StorageError,
 )
-from frazil.format.ids import CONFIG, INITIAL_SNAPSHOT_ID, REPO, id_to_text, snapshot_key, transaction_key
-from frazil.format.older.generations import (
-    LAYOUTS,
-    FolderLayout,
-    FormatSigns,
-    Generation,
-    decode_ref,
-    described,
-    generations_of,
-    ref_files,
-    sequence_number,
-)
-from frazil.format.older.snapshot import format_signs
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, REPO, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import decode_snapshot, encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.remedies import call
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
-from frazil.repository.catalog.catalog_v1 import (
-    V1_MAIN,
-    CatalogV1,
-    first_config,
-    new_mark,
-    read_config_v1,
-)
+from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, first_config, new_mark, read_config_v1
 from frazil.repository.catalog.context import Catalog, CatalogV2, Context
 from frazil.repository.catalog.files_v1 import encode_ref
 from frazil.repository.catalog.repo_update import (
@@ -77,41 +60,35 @@ from frazil.storage.access import anonymous_access
 from frazil.storage.base import IfAbsent, Refused, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
 from frazil.storage.credential_families import AnyCredential
-from frazil.storage.local_commit import flush_folders
 from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 
+#: The folder of the refs of ``main`` in a format before spec version 1 -> the writers of this format.
+_OLDER: Final = {
+    "refs/branch.main": "icechunk 0.1.0a2 to 0.1.3",
+    "refs/branch:main": "icechunk 0.1.0a1",
+    "r/main": "the draft of 2024",
+}
+#: The names of the files there: a number of 40 or 64 bits, in Crockford base32.
+_OLDER_FILE: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{8}([0-9A-HJKMNP-TV-Z]{4}[02468ACEGJMPRTWY])?\.json")
 
-def older_layout(storage: Storage) -> FolderLayout | None:
-    """Return the layout of the older repository in ``storage``. None without one, or if listing fails."""
-    for layout in LAYOUTS:
+
+def older_refs(storage: Storage) -> str | None:
+    """Return the folder of the refs of ``main`` in an older repository. None if there is none to list."""
+    for folder in _OLDER:
         with suppress(StorageError):
-            for info in storage.list(layout.probe):  # the refs of `main`, which every repository has
-                name = info.key.rpartition("/")[2]
-                if name.endswith(".json") and sequence_number(name.removesuffix(".json")) is not None:
-                    return layout
+            if any(_OLDER_FILE.fullmatch(info.key.rpartition("/")[2]) for info in storage.list(folder)):
+                return folder
     return None
-
-
-def generations(storage: Storage, layout: FolderLayout) -> tuple[Generation, ...]:
-    """Return the possible format generations of the repository, from its newest snapshot on ``main``."""
-    signs: FormatSigns | None = None
-    with suppress(StorageError, FormatError):
-        refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
-        newest = refs[max(refs)]
-        stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest).snapshot)}"
-        key = next(key for key in map(stem.__add__, layout.suffixes) if storage.head(key) is not None)
-        signs = format_signs(storage.get(key), key, layout, storage.head(CONFIG) is not None)
-    return generations_of(layout, signs) or generations_of(layout)
 
 
 def refuse_older(storage: Storage) -> None:
     """Raise ``FormatError`` (``unsupported-spec-version``) if the storage has an older repository."""
-    layout = older_layout(storage)
-    if layout is not None:
+    folder = older_refs(storage)
+    if folder is not None:
         raise FormatError(
-            f"{storage.label()} has a repository of an older format "
-            f"({described(generations(storage, layout))}), which cannot be opened",
+            f"{storage.label()} has a repository of an older format, as written by {_OLDER[folder]}, "
+            "which cannot be opened",
             ErrorKind.UNSUPPORTED_SPEC_VERSION,
         ).with_remedy("Import it with `{}`", call("upgrade"))
 
@@ -160,8 +137,7 @@ def require_prefix(storage: Storage) -> None:
     """Raise an error if a new repository would be at the root of a bucket."""
     if storage.is_whole_bucket:
         raise InvalidInputError(
-            f"the storage of a new repository must have a prefix in the bucket, got {storage.label()} "
-            "without a prefix. Pass a prefix to the storage",
+            f"a new repository must have a prefix in the bucket, got {storage.label()}. Pass a prefix",
             ErrorKind.EMPTY_PREFIX_CREATION,
         )
 
@@ -258,16 +234,8 @@ def build_context(
 _VIRTUAL_CACHE: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ContextWithInfo:
-    """A repository that was just opened: the context, and the refs and snapshots that were read for it."""
-
-    context: Context
-    info: RepoInfo
-
-
-def open_current(storage: Storage, options: HandleOptions) -> ContextWithInfo:
-    """Open the repository in ``storage``, and read its refs and snapshots once."""
+def open_current(storage: Storage, options: HandleOptions) -> tuple[Context, RepoInfo]:
+    """Open the repository in ``storage``. Return its context, and the refs and snapshots that were read."""
     storage = options.attributed(storage)
     cache = RepoInfoCache()
     try:
@@ -280,8 +248,8 @@ def open_current(storage: Storage, options: HandleOptions) -> ContextWithInfo:
             raise with_restore_advice(storage, error) from error.__cause__
         config, version = read_config_v1(storage)
         context = build_context(storage, options, StoredSettings(config, 1, version), cache)
-        return ContextWithInfo(context, context.catalog.repo_info())
-    return ContextWithInfo(opened_before(storage, options, info, cache), info)
+        return context, context.catalog.repo_info()
+    return opened_before(storage, options, info, cache), info
 
 
 def opened_before(
@@ -293,7 +261,7 @@ def opened_before(
 
 def open_context(storage: Storage, options: HandleOptions) -> Context:
     """Return the context of a handle on the repository in ``storage``. See `open_current`."""
-    return open_current(storage, options).context
+    return open_current(storage, options)[0]
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:
@@ -314,7 +282,7 @@ def _config_of(info: RepoInfo) -> RepositoryConfig | None:
 def repository_exists(storage: Storage) -> bool:
     """Return whether ``storage`` contains a repository, of an older format as well."""
     is_newer = any(storage.head(key) is not None for key in (REPO, V1_MAIN))
-    return is_newer or older_layout(storage) is not None
+    return is_newer or older_refs(storage) is not None
 
 
 def require_writable(storage: Storage) -> None:
@@ -332,7 +300,6 @@ def create_context(
     storage: Storage,
     options: HandleOptions,
     spec_version: SpecVersion | int | None,
-    *,
     check_clean_root: bool,
     store_secrets: bool,
 ) -> Context:
@@ -386,7 +353,7 @@ def _write_first_files(context: Context, config: dict[str, Any] | None, *, is_em
         if not storage.is_local:
             probe_conditions(storage)
         refused = [key for key, data in files if isinstance(storage.put(key, data, IfAbsent()), Refused)]
-        flush_folders(storage, [key.partition("/")[0] for key in refused])
+        storage.flush_folders([key.partition("/")[0] for key in refused])
         if snapshot_key(INITIAL_SNAPSHOT_ID) in refused:
             # Another creation has written the snapshot. It stays, because `repo` of either has its time. The
             # random microseconds make the bytes of both differ.

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from frazil import maintenance
 from frazil.engines import Engine, EngineName
 from frazil.format.ids import id_to_text
 from frazil.handle.opening import HandleOptions, open_context, require_writable
 from frazil.handle.sessions import SubHandle
-from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, RestoreReport, lost_choice
 from frazil.maintenance.verification.findings import (
@@ -24,16 +24,10 @@ from frazil.maintenance.verification.findings import (
 from frazil.repository.catalog.repo_update import Backup, backups
 from frazil.repository.session.differences import relist_snapshot
 from frazil.storage.base import Storage
-from frazil.survey.steps import Progress, progress_of
+from frazil.survey.survey import Progress, progress_of
 
 if TYPE_CHECKING:
-    from frazil.maintenance.repair import plan as repairs
-    from frazil.maintenance.verification import plan as verification
-    from frazil.maintenance.verification.plan import VerificationState
-else:
-    # Most operations of upkeep verify and repair nothing.
-    repairs = ModuleOnDemand("frazil.maintenance.repair.plan")
-    verification = ModuleOnDemand("frazil.maintenance.verification.plan")
+    from frazil.maintenance import VerificationState
 
 
 class Recovery(SubHandle):
@@ -79,11 +73,11 @@ class Recovery(SubHandle):
             >>> repo.upkeep.verify("checksum").ok
             True
         """
-        return verification.verify(
+        return maintenance.verify(
             self._repo._context,
             verify_level(level),
             engine=engine,
-            state=verification.state_at(state),
+            state=state,
             progress=progress_of(progress),
         )
 
@@ -158,7 +152,7 @@ class Recovery(SubHandle):
             raise TypeError(
                 f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
             )
-        plan = repairs.repair_plan(
+        plan = maintenance.repair_plan(
             storage.origin(),
             lambda each: open_context(each, HandleOptions()),
             copies=tuple(each.origin() for each in copies),
@@ -237,8 +231,8 @@ class Recovery(SubHandle):
         """
         return UpkeepPlan(
             "restore",
-            lambda: repairs.restore_report(storage, backup),
-            lambda: repairs.restore_repository(storage, backup, overwrite=overwrite),
+            lambda: maintenance.restore_report(storage, backup),
+            lambda: maintenance.restore_repository(storage, backup, overwrite=overwrite),
         )
 
     def recover(self, snapshot_id: str, branch: str, *, parent: str | None = None) -> str:

@@ -51,12 +51,13 @@ from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
     from frazil.maintenance.backups import OpsLogRetention
-    from frazil.survey.steps import Progress
+    from frazil.survey.survey import Progress
 
 
-def storage_at(place: Storage | str | PathLike[str]) -> Storage:
-    """Return the storage of a folder or a URL. A storage is returned unchanged."""
-    return place if isinstance(place, Storage) else storages.storage_from_url(place)
+def storage_at(place: Storage | str | PathLike[str], settings: StorageSettings | None = None) -> Storage:
+    """Return the storage of a folder or a URL, or a storage itself, with the settings if there are some."""
+    storage = place if isinstance(place, Storage) else storages.storage_from_url(place)
+    return storage if settings is None else storage.with_settings(settings)
 
 
 def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Callable[P, R]:
@@ -105,13 +106,7 @@ class SubHandleAttribute[T: SubHandle]:
 
 
 @checks_arguments
-class Repository(
-    VersionHistory,
-    Sessions,
-    Administration,
-    FileInspection,
-    Integration,
-):
+class Repository(VersionHistory, Sessions, Administration, FileInspection, Integration):
     """A versioned Zarr hierarchy with branches and tags.
 
     Use ``create``, ``open`` or ``open_or_create`` to get a handle. A handle holds caches, but no lock and no
@@ -226,16 +221,9 @@ class Repository(
             OutcomeUnknownError: ``outcome-unknown`` if the answer to the last write is lost.
             ValueError: If ``spec_version`` is neither 1 nor 2.
         """
+        storage = storage_at(storage)
         options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
-        return cls(
-            create_context(
-                storage_at(storage),
-                options,
-                spec_version,
-                check_clean_root=check_clean_root,
-                store_secrets=store_secrets,
-            )
-        )
+        return cls(create_context(storage, options, spec_version, check_clean_root, store_secrets))
 
     @classmethod
     def open(
@@ -317,7 +305,7 @@ class Repository(
         if branch is None and tag is None and snapshot_id is None:
             branch = "main"
         opened = open_current(storage_at(storage), HandleOptions(config, authorize_virtual_chunk_access))
-        return readonly_session_of(opened.context, opened.info, branch, tag, snapshot_id, as_of)
+        return readonly_session_of(*opened, branch, tag, snapshot_id, as_of)
 
     @classmethod
     def open_or_create(
@@ -359,21 +347,14 @@ class Repository(
             True
         """
         storage = storage_at(storage)
-        if not cls.exists(storage):
+        options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
+        if not repository_exists(storage):
             try:
-                return cls.create(
-                    storage,
-                    config,
-                    authorize_virtual_chunk_access,
-                    create_version,
-                    check_clean_root,
-                    attribution,
-                    store_secrets=store_secrets,
-                )
+                return cls(create_context(storage, options, create_version, check_clean_root, store_secrets))
             except InvalidInputError:
-                if not cls.exists(storage):
+                if not repository_exists(storage):
                     raise
-        return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
+        return cls(open_context(storage, options))
 
     @staticmethod
     def exists(
@@ -390,10 +371,7 @@ class Repository(
         Returns:
             True if there is a repository.
         """
-        storage = storage_at(storage)
-        if storage_settings is not None:
-            storage = storage.with_settings(storage_settings)
-        return repository_exists(storage)
+        return repository_exists(storage_at(storage, storage_settings))
 
     @staticmethod
     def fetch_config(storage: Storage | str | PathLike[str]) -> RepositoryConfig | None:
@@ -427,9 +405,7 @@ class Repository(
             FormatError: ``unsupported-spec-version`` if the format is older than spec version 1, or later
                 than the newest one that Frazil reads.
         """
-        storage = storage_at(storage)
-        if storage_settings is not None:
-            storage = storage.with_settings(storage_settings)
+        storage = storage_at(storage, storage_settings)
         with skip_missing(), reading(REPO):
             parse_header(storage.get(REPO, 0, HEADER_BYTES), FileType.REPO_INFO)
             return SpecVersion.v2
@@ -439,9 +415,7 @@ class Repository(
         return None
 
     def reopen(
-        self,
-        config: RepositoryConfig | None = None,
-        authorize_virtual_chunk_access: Authorized | None = None,
+        self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Authorized | None = None
     ) -> Self:
         """Return another handle on this repository, with another configuration.
 

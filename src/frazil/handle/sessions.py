@@ -21,8 +21,14 @@ import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.conflicts import align_nodes
-from frazil.changes.diff import VersionContent, change_set_between, exact_changes
-from frazil.changes.node_changes import NodeChanges, node_changes_of_logs
+from frazil.changes.diff import (
+    NodeChanges,
+    VersionContent,
+    change_set_between,
+    exact_changes,
+    node_changes_of_logs,
+)
+from frazil.changes.reads import ReadTracker
 from frazil.changes.rebase import without_identical_changes
 from frazil.errors import (
     ConflictError,
@@ -48,16 +54,14 @@ from frazil.repository.catalog.history_records import (
     batches_brought,
     with_records,
 )
-from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
-from frazil.repository.catalog.repo_changes import snapshot_named
+from frazil.repository.catalog.repo_changes import resolve_id, snapshot_named
 from frazil.repository.catalog.repo_update import RepoChange, newest_update
 from frazil.repository.catalog.version_info import SessionMode
-from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.clock import MICROSECOND, from_datetime, now_us
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.commit import SessionState
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver, require_solver, solve
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
-from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import Read, carry_over
 from frazil.repository.session.session import Session, reading, state_of
 from frazil.repository.session.workspace import Workspace, preload
@@ -114,9 +118,6 @@ class RepositoryBase:
         """Return the current repo info, for methods that need spec version 2."""
         self._context.require_version_2()
         return self._context.catalog.repo_info()
-
-
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def readonly_session_of(
@@ -197,12 +198,7 @@ class Sessions(RepositoryBase):
         return readonly_session_of(self._context, self._info(), branch, tag, snapshot_id, as_of)
 
     def writable_session(
-        self,
-        branch: str,
-        *,
-        lifetime: timedelta | None = None,
-        track_reads: bool = False,
-        name: str = "",
+        self, branch: str, *, lifetime: timedelta | None = None, track_reads: bool = False, name: str = ""
     ) -> Session:
         """Open a session that changes the tip of a branch.
 
@@ -274,12 +270,7 @@ class Sessions(RepositoryBase):
         return self._session(branch, SessionMode.rearrange)
 
     def _session(
-        self,
-        branch: str,
-        mode: SessionMode,
-        lifetime: timedelta | None = None,
-        *,
-        track_reads: bool = False,
+        self, branch: str, mode: SessionMode, lifetime: timedelta | None = None, *, track_reads: bool = False
     ) -> Session:
         require_writable(self.storage)
         info = self._info()
@@ -288,7 +279,7 @@ class Sessions(RepositoryBase):
             repo_changes.require_flag(info, MOVE_NODE)
         tip = repo_changes.branch_tip(info, branch)
         opened_at = now_us()
-        expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
+        expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // MICROSECOND
         reads = ReadTracker() if track_reads else None
         workspace = Workspace(self._context, tip, None, ChangeSet(), reads=reads)
         preload(workspace)
@@ -412,8 +403,7 @@ def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[Snapshot
     entry = info.snapshots.entry(repo_changes.require_snapshot(info, snapshot_named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
-            f"{id_to_text(entry.id)} is the first snapshot, which changes nothing. Pass a later commit",
-            ErrorKind.INVALID_SNAPSHOT_ID,
+            f"{id_to_text(entry.id)} is the first commit. Pass a later one", ErrorKind.INVALID_SNAPSHOT_ID
         )
     if entry.pruned_ancestor_tx_logs or (context.spec_version == 1 and not _follows(context, entry)):
         raise SessionStateError(
@@ -704,7 +694,7 @@ class Integration(RepositoryBase):
                     if isinstance(integration, bytes):
                         return id_to_text(integration)
                     work = carry_changes(context, info, integration, tip, solver)
-                    expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
+                    expires_at = now_us() + context.settings.session_lifetime // MICROSECOND
                     own, update_us = dict(self._default_metadata), newest_update(info)
                     state = SessionState(work, branch, SessionMode.writable, expires_at, own, seen=update_us)
                     if integration.batches:

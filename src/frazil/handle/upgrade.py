@@ -48,7 +48,6 @@ from frazil.repository.clock import now_us
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
 from frazil.storage.checks import skip_missing
-from frazil.storage.local_commit import flush_folders
 
 #: How many microseconds after its snapshot a ref counts as created, or as deleted.
 _CREATED, _DELETED = 1_000, 2_000
@@ -148,8 +147,7 @@ def upgrade_icechunk_repository(
     is_incomplete = existing is not None and existing[0].status.reason == _INCOMPLETE
     if is_version_2 and not is_incomplete and not (delete_unused_v1_files and _files_of_version_1(storage)):
         raise SessionStateError(
-            "the repository already has spec version 2. No upgrade is needed",
-            ErrorKind.INVALID_REPOSITORY_MIGRATION,
+            "the repository already has spec version 2", ErrorKind.INVALID_REPOSITORY_MIGRATION
         )
     level = repo._context.settings.compression_level
     readers = prefetch_concurrency or _PREFETCH
@@ -219,7 +217,7 @@ def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
     for _ in range(_TRIES):
         next_step = _next_step(storage, readers)
         if next_step is None:
-            flush_folders(storage, [""])  # another call wrote `repo`, and may have ended before its flush
+            storage.flush_folders([""])  # another call wrote `repo`, and may have ended before its flush
             return
         info, condition = next_step
         try:

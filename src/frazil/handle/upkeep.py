@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from frazil import maintenance
 from frazil.arguments import checks_arguments
 from frazil.engines import Engine, EngineName
 from frazil.errors import ErrorKind, InvalidInputError
@@ -17,7 +18,6 @@ from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.handle.opening import require_writable
 from frazil.handle.recovery import Recovery
-from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.backups import OpsLogRetention
 from frazil.maintenance.collection import Collection, DeleteLimits
 from frazil.maintenance.plan import (
@@ -29,28 +29,15 @@ from frazil.maintenance.plan import (
 )
 from frazil.remedies import call
 from frazil.repository.catalog.ancestry import version_id
-from frazil.repository.catalog.collection_guard import LEASES, leases
-from frazil.repository.catalog.repo_changes import require_online, snapshot_id
+from frazil.repository.catalog.collection_guard import LEASES, give_up, leases
+from frazil.repository.catalog.repo_changes import require_online, resolve_id
 from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.paths import absolute
-from frazil.repository.session.staged_work import give_up
-from frazil.survey.steps import Progress, one_step, progress_of
-from frazil.survey.survey import Bounds
+from frazil.survey.survey import Bounds, Progress, progress_of
 
 if TYPE_CHECKING:
-    from frazil.maintenance import chunk_statistics, compaction, doctor, expiration, retention, statistics
-    from frazil.maintenance.chunk_statistics import StatisticsReport
-    from frazil.maintenance.doctor import DoctorReport
-    from frazil.maintenance.retention import Decision, Retention, RetentionReport
-else:
-    # A process mostly does one operation of upkeep.
-    chunk_statistics = ModuleOnDemand("frazil.maintenance.chunk_statistics")
-    compaction = ModuleOnDemand("frazil.maintenance.compaction")
-    doctor = ModuleOnDemand("frazil.maintenance.doctor")
-    expiration = ModuleOnDemand("frazil.maintenance.expiration")
-    retention = ModuleOnDemand("frazil.maintenance.retention")
-    statistics = ModuleOnDemand("frazil.maintenance.statistics")
+    from frazil.maintenance import Decision, DoctorReport, Retention, RetentionReport, StatisticsReport
 
 
 @checks_arguments
@@ -202,14 +189,12 @@ class Upkeep(Recovery):
             set()
         """
         context, steps = self._repo._context, progress_of(progress)
-        expiry = expiration.Expiry(
-            from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
-        )
-        preview, perform = self._removal(lambda info, now: expiration.expire(info, expiry), steps)
+        expiry = from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
+        preview, perform = self._removal(lambda info, now: maintenance.expire(info, *expiry), steps)
 
         def removed() -> set[str]:
             if context.spec_version < 2:
-                return set(ids_to_text(expiration.expire_v1(context, expiry, steps)))
+                return set(ids_to_text(maintenance.expire_v1(context, *expiry, steps)))
             return set(perform().removed.ids())
 
         return UpkeepPlan("expire", preview, removed)
@@ -228,9 +213,11 @@ class Upkeep(Recovery):
 
         def perform() -> RetentionReport:
             require_writable(context.storage)
-            change = retention.removal_change(decide)
-            with one_step(steps):
-                return change.result(context.catalog.update_repo_info(change))
+            change = maintenance.removal_change(decide)
+            steps.expect(1)
+            report = change.result(context.catalog.update_repo_info(change))
+            steps.advance()
+            return report
 
         return preview, perform
 
@@ -270,9 +257,9 @@ class Upkeep(Recovery):
             >>> [commit.message for commit in repo.ancestry(branch="main")]
             ['c', 'b', 'Repository initialized']
         """
-        policies, steps = retention.branch_policies(policy), progress_of(progress)
+        policies, steps = maintenance.branch_policies(policy), progress_of(progress)
         self._repo._context.require_version_2()
-        preview, perform = self._removal(lambda info, now: retention.decide(info, policies, now), steps)
+        preview, perform = self._removal(lambda info, now: maintenance.decide(info, policies, now), steps)
         return UpkeepPlan("retain", preview, perform)
 
     def squash(
@@ -327,15 +314,15 @@ class Upkeep(Recovery):
         if metadata is not None and message is None:
             raise ValueError("metadata needs a message, got none. Pass message=... too")
         info = context.catalog.repo_info
-        first = snapshot_id(since, info)
-        span = expiration.SquashRange(branch, first, None if until is None else snapshot_id(until, info))
-        commit = None if message is None else expiration.SquashCommit(message, metadata or {})
+        first = resolve_id(since, info)
+        last = None if until is None else resolve_id(until, info)
+        span = maintenance.SquashRange(branch, first, last, message, metadata or {})
 
         def perform() -> str:
             require_writable(context.storage)
-            return id_to_text(expiration.squash(context, span, commit))
+            return id_to_text(maintenance.squash(context, span))
 
-        return UpkeepPlan("squash", lambda: expiration.squash_report(info(), span, commit), perform)
+        return UpkeepPlan("squash", lambda: maintenance.squash_report(info(), span), perform)
 
     def compact(
         self,
@@ -395,10 +382,10 @@ class Upkeep(Recovery):
             >>> len(report.files), report.new_files
             (8, 1)
         """
-        commits = compaction.compaction_commits(
+        commits = maintenance.compaction_commits(
             message, branch, {**self._repo._default_metadata, **(metadata or {})}, commit_method
         )
-        work = compaction.Compaction(self._repo._context, commits, limits, engine, progress_of(progress))
+        work = maintenance.Compaction(self._repo._context, commits, limits, engine, progress_of(progress))
         return UpkeepPlan("compact", work.plan, work.finish)
 
     def rewrite_manifests(
@@ -436,11 +423,11 @@ class Upkeep(Recovery):
             True
         """
         commit_metadata = {**self._repo._default_metadata, **(metadata or {})}
-        commit = compaction.RewriteCommit(
-            branch, message, commit_metadata, compaction.is_amend(commit_method)
+        commit = maintenance.RewriteCommit(
+            branch, message, commit_metadata, maintenance.is_amend(commit_method)
         )
         MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
-        return id_to_text(compaction.rewrite(self._repo._context, commit))
+        return id_to_text(maintenance.rewrite(self._repo._context, commit))
 
     def statistics(
         self,
@@ -481,7 +468,7 @@ class Upkeep(Recovery):
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        return statistics.storage_stats(self._repo._context, engine, bounds)
+        return maintenance.storage_stats(self._repo._context, engine, bounds)
 
     def build_statistics(
         self,
@@ -532,7 +519,7 @@ class Upkeep(Recovery):
         bar = progress_of(progress)
         names = None if paths is None else list(map(absolute, paths))
         context, snapshot = self._repo._context, version_id(info, version)
-        return chunk_statistics.build_statistics(context, snapshot, names, engine, bar, rebuild=rebuild)
+        return maintenance.build_statistics(context, snapshot, names, engine, bar, rebuild=rebuild)
 
     def doctor(self) -> DoctorReport:
         """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
@@ -554,7 +541,7 @@ class Upkeep(Recovery):
             >>> print(repo.upkeep.doctor(), end="")
             no findings in 11 checks
         """
-        return doctor.examine(self._repo._context)
+        return maintenance.examine(self._repo._context)
 
     def leases(self) -> list[LeaseInfo]:
         """Return the leases that sessions with forks and resumable jobs hold.

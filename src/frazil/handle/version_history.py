@@ -24,8 +24,7 @@ from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
 from frazil.repository.catalog import presentation, repo_changes
 from frazil.repository.catalog.context import files_of, snapshot_errors
 from frazil.repository.catalog.presentation import Update, UpdateType, history_infos, snapshot_info
-from frazil.repository.catalog.repo_changes import MAIN, require_snapshot
-from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import MAIN, require_snapshot, resolve_id
 from frazil.repository.catalog.repo_update import entries_of, ops_parts, ops_start
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.clock import to_datetime

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 def chunk_of_cell(node: Node, cell: Sequence[int]) -> tuple[int, ...]:
     """Return the coordinates of the chunk that has a cell. Negative indices count from the end."""
-    assert node.array is not None
-    shape = node.array.shape
+    shape = node.array_data.shape
     try:
         numbers = tuple(map(index, cell))
     except TypeError:
@@ -198,7 +197,7 @@ _AUTHOR: Final = "author"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ChunkCommit(Record):
+class ChunkCommit(Record, shown_as="snapshots.ChunkCommit"):
     """A commit that wrote chunks.
 
     Attributes:
@@ -217,8 +216,6 @@ class ChunkCommit(Record):
     author: str | None = None
     job: str | None = None
     is_before: bool = False
-
-    shown_as: ClassVar[str] = "snapshots.ChunkCommit"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "before" if self.is_before else "snapshot_id", self.snapshot_id
@@ -246,7 +243,7 @@ class ChunkHistory(list[ChunkCommit]):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Blame(Record):
+class Blame(Record, shown_as="snapshots.Blame"):
     """The commit that wrote each chunk of an array last.
 
     Attributes:
@@ -262,8 +259,6 @@ class Blame(Record):
     index: U32
     number: I64
     commits: Sequence[ChunkCommit]
-
-    shown_as: ClassVar[str] = "snapshots.Blame"
 
     def grid(self) -> I64:
         """Return the positions of the commits on the chunk grid.
@@ -337,7 +332,6 @@ def blame(context: Context, info: RepoInfo, snapshot: bytes, path: str) -> Blame
     """Return the commits that wrote the chunks of an array. See ``Repository.history.blame``."""
     workspace = Workspace(context, snapshot)
     node = workspace.require_array(absolute(path))
-    assert node.array is not None
     table = workspace.ref_table(node.path)
     logs = ArrayLogs(context.assets, info, node.id)
     origins = chunk_origins(logs, info.snapshots.find_snapshot(snapshot), table)
@@ -351,7 +345,7 @@ def blame(context: Context, info: RepoInfo, snapshot: bytes, path: str) -> Blame
     rows = distinct[order]
     entries = info.snapshots.entries(rows // 2)
     commits = [_commit(entry, bool(key % 2)) for entry, key in zip(entries, rows.tolist(), strict=True)]
-    return Blame(node.path, node.array.num_chunks, table.index, place[number.reshape(-1)], commits)
+    return Blame(node.path, node.array_data.num_chunks, table.index, place[number.reshape(-1)], commits)
 
 
 def history_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ def chunk_grid(num_chunks: tuple[int, ...], index: U32, values: I64, missing: in
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ValueDifference(Record):
+class ValueDifference(Record, shown_as="snapshots.ValueDifference"):
     """The differences in the values of an array between two versions.
 
     A cell has changed if its values differ. Two NaN are equal, and so are two missing values. The differences
@@ -65,8 +65,6 @@ class ValueDifference(Record):
     new_cells: int = 0
     removed_cells: int = 0
 
-    shown_as: ClassVar[str] = "snapshots.ValueDifference"
-
     def grid(self) -> I64:
         """Return the number of changed cells of each chunk.
 
@@ -96,7 +94,7 @@ class ValueDifference(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StateChange(Record):
+class StateChange(Record, shown_as="ops.StateChange"):
     """The change of one branch, tag, feature flag, item of metadata, of the configuration or the status.
 
     Attributes:
@@ -110,11 +108,9 @@ class StateChange(Record):
     before: str | None
     after: str | None
 
-    shown_as: ClassVar[str] = "ops.StateChange"
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class UndoPlan(Record):
+class UndoPlan(Record, shown_as="ops.UndoPlan"):
     """The plan of an undo, a redo or a restoration (``Repository.history``). Only ``apply`` makes changes.
 
     Attributes:
@@ -132,8 +128,6 @@ class UndoPlan(Record):
     notes: list[str] = field(default_factory=list, hash=False)
     is_applied: bool = False
     perform: Callable[[], object] = field(default=lambda: None, compare=False)
-
-    shown_as: ClassVar[str] = "ops.UndoPlan"
 
     def apply(self) -> UndoPlan:
         """Make exactly the changes of the plan, in one update.

@@ -313,10 +313,9 @@ class UndoLog:
         name = self.located(within, place).backup
         state = self.current if name is None else self._backup(name)
         if state is None or state.time != place.time:
-            raise SessionStateError(
+            raise _impossible(
                 f"the state of the repository after the update at {utc_text(place.time)} is not known any "
-                "more, because a garbage collection has deleted its backup. Nothing was changed",
-                ErrorKind.CANNOT_UNDO,
+                "more, because a garbage collection has deleted its backup"
             ).with_remedy("Make the change by hand, for example with `{}`", call("reset_branch"))
         return state
 
@@ -344,13 +343,15 @@ def _starts(log: OpsLog) -> NDArray[np.int64]:
     return np.union1d(np.zeros(1, np.int64), rows[first])
 
 
+def _impossible(problem: str) -> SessionStateError:
+    """Return the error for an undo that cannot be made."""
+    return SessionStateError(f"{problem}. Nothing was changed", ErrorKind.CANNOT_UNDO)
+
+
 def no_update(time: int) -> SessionStateError:
-    """Return the error for a time without an update in the ops log."""
-    return SessionStateError(
-        f"the ops log has no update at {utc_text(time)}. Nothing was changed. Repository.ops_log lists the "
-        "updates",
-        ErrorKind.CANNOT_UNDO,
-    )
+    """Return the error for a time that is not the time of an update."""
+    error = _impossible(f"the ops log has no update at {utc_text(time)}")
+    return error.with_remedy("`{}` lists the updates", call("ops_log"))
 
 
 def _order(change: FieldChange) -> tuple[int, str, str]:
@@ -375,18 +376,15 @@ def require_possible(info: RepoInfo, changes: Iterable[FieldChange]) -> None:
                 ErrorKind.REPO_INFO_UPDATED,
             )
         if is_ref and after is not None and info.snapshots.find_snapshot(after) < 0:
-            raise SessionStateError(
-                f"the {change.subject} cannot return to snapshot {id_to_text(after)}, because the snapshot "
-                "was expired or collected. Nothing was changed",
-                ErrorKind.CANNOT_UNDO,
+            raise _impossible(
+                f"the {change.subject} cannot return to {id_to_text(after)}, which was expired or collected"
             )
         if is_tag and after is None:
             require_flag(info, DELETE_TAG)
         elif is_tag and (change.before is not None or change.name in info.deleted_tags):
-            raise SessionStateError(
+            raise _impossible(
                 f"the tag `{change.name}` was deleted, and the name of a deleted tag cannot be used again. "
-                f"Nothing was changed. Create a tag with another name on {id_to_text(after)}",
-                ErrorKind.CANNOT_UNDO,
+                f"Create a tag with another name on {id_to_text(after)}"
             )
 
 
@@ -483,10 +481,9 @@ def redo(context: Context) -> UndoPlan:
     record = history.current.record
     place = None if record is None else record.last_undo
     if record is None or place is None:
-        raise SessionStateError(
-            "there is no undone update",
-            ErrorKind.CANNOT_UNDO,
-        ).with_remedy("`{}` undoes an update, and `{}` makes it again", call("undo"), call("redo"))
+        raise SessionStateError("there is no undone update", ErrorKind.CANNOT_UNDO).with_remedy(
+            "`{}` undoes an update, and `{}` makes it again", call("undo"), call("redo")
+        )
     undone = history.at(place)
     step, before = next(history.steps(undone))
     changes = _changes_of(history, step, before)
@@ -498,10 +495,8 @@ def redo(context: Context) -> UndoPlan:
     def recorded(current: UndoState, at: int) -> UndoRecord:
         if current.record != record:
             raise ConflictError(
-                None,
-                None,
-                "another undo or redo came first. Nothing was changed. Call redo again",
-                ErrorKind.REPO_INFO_UPDATED,
+                message="another undo or redo came first. Nothing was changed. Call redo again",
+                kind=ErrorKind.REPO_INFO_UPDATED,
             )
         return UndoRecord(at, original.place, redo=following)
 
@@ -515,10 +510,8 @@ def restore_to(context: Context, at: int) -> UndoPlan:
     places = (step.place for step, _ in history.steps(history.current, at=at))
     place = next((each for each in places if each.time <= at), None)
     if place is None:
-        raise SessionStateError(
-            f"the ops log has no update at or before {utc_text(at)}. Nothing was changed",
-            ErrorKind.CANNOT_UNDO,
-        ).with_remedy("`{}` lists the updates that a state can be restored to", call("ops_log"))
+        error = _impossible(f"the ops log has no update at or before {utc_text(at)}")
+        raise error.with_remedy("`{}` lists the updates that a state can be restored to", call("ops_log"))
     changes = changes_between(*(fields_of(state.info) for state in (history.current, history.at(place))))
     return _planned(context, history, changes)
 
@@ -531,10 +524,8 @@ def _newest(history: UndoLog, branch: str | None = None) -> tuple[_Candidate, Up
             return candidate, unchanged
         unchanged = unchanged or candidate.step
     of_branch = "" if branch is None else f" of the branch `{branch}`"
-    raise SessionStateError(
-        f"the ops log has no update{of_branch} that can be undone",
-        ErrorKind.CANNOT_UNDO,
-    ).with_remedy("`{}` lists the updates", call("ops_log"))
+    error = _impossible(f"the ops log has no update{of_branch} that can be undone")
+    raise error.with_remedy("`{}` lists the updates", call("ops_log"))
 
 
 def _candidates(history: UndoLog, branch: str | None) -> Iterator[_Candidate]:
@@ -627,9 +618,7 @@ def _name(step: UpdateStep) -> str:
 
 
 def _refusal(step: UpdateStep, why: str) -> SessionStateError:
-    return SessionStateError(
-        f"{_name(step)} cannot be undone: {why}. Nothing was changed", ErrorKind.CANNOT_UNDO
-    )
+    return _impossible(f"{_name(step)} cannot be undone: {why}")
 
 
 def _losses(changes: Sequence[FieldChange]) -> Iterator[str]:

@@ -45,15 +45,13 @@ def value_differences(before: Session, after: Session, path: str, *, decode: boo
     old = before.workspace.same_node(new)
     if old is None or old.array is None:
         old = before.workspace.require_array(new.path)
-    assert old.array is not None
-    assert new.array is not None
-    if len(old.array.shape) != len(new.array.shape):
+    if len(old.array_data.shape) != len(new.array_data.shape):
         raise InvalidInputError(
             f"the array `{new.path}` must have the same number of dimensions in both versions, got "
-            f"{len(old.array.shape)} and {len(new.array.shape)}",
+            f"{len(old.array_data.shape)} and {len(new.array_data.shape)}",
             ErrorKind.UNSUPPORTED_ARRAY,
         )
-    shape = tuple(map(min, old.array.shape, new.array.shape))
+    shape = tuple(map(min, old.array_data.shape, new.array_data.shape))
     edges = _edges(new)
     arrays = array_at(before, old.path), array_at(after, new.path)
     codings = [
@@ -66,9 +64,9 @@ def value_differences(before: Session, after: Session, path: str, *, decode: boo
     if len(same) == 1 and fills[0] == fills[1] and same_encoding(old.user_data, new.user_data):
         tables = [session.workspace.ref_table(node.path) for session, node in ((before, old), (after, new))]
         index = differing(*tables)
-        index = index[(index < np.array(new.array.num_chunks, np.uint32)).all(axis=1)]
+        index = index[(index < np.array(new.array_data.num_chunks, np.uint32)).all(axis=1)]
     else:
-        index = np.indices(new.array.num_chunks, np.uint32).reshape(len(new.array.num_chunks), -1).T
+        index = np.indices(new.array_data.num_chunks, np.uint32).reshape(len(new.array_data.num_chunks), -1).T
     is_common = np.ones(len(index), np.bool_)
     for axis, (edge, end) in enumerate(zip(edges, shape, strict=True)):
         is_common &= edge[index[:, axis]] < end
@@ -87,13 +85,12 @@ def value_differences(before: Session, after: Session, path: str, *, decode: boo
     units = codings[1].units if codings[0].units == codings[1].units else None
     if codings[1].is_time or codings[1].dtype.kind in "mM":
         units = codings[1].step[0]
-    return _report(new, prod(old.array.shape), prod(shape), index, sums, units)
+    return _report(new, prod(old.array_data.shape), prod(shape), index, sums, units)
 
 
 def _edges(node: Node) -> list[I64]:
     """Return the first cell of each chunk along each dimension, and the end of the last chunk."""
-    assert node.array is not None
-    counts = node.array.num_chunks
+    counts = node.array_data.num_chunks
     return [
         np.arange(count + 1) * edge if isinstance(edge, int) else np.array([0, *accumulate(edge)], np.int64)
         for edge, count in zip(chunk_lengths(node.user_data), counts, strict=True)
@@ -160,7 +157,6 @@ def _calendar(values: NDArray[Any]) -> str | None:
 def _report(
     node: Node, old_cells: int, cells: int, index: U32, sums: list[_Sums], units: str | None
 ) -> ValueDifference:
-    assert node.array is not None
     changed = np.array([each.changed for each in sums], np.int64)
     largest = np.array([each.largest for each in sums], np.float64)
     numbers = sum(each.numbers for each in sums)
@@ -173,12 +169,12 @@ def _report(
         sum(each.total for each in sums) / numbers if numbers else nothing,
         float(np.nanmax(largest)) if numbers else nothing,
         sqrt(sum(each.squares for each in sums) / numbers) if numbers else nothing,
-        node.array.num_chunks,
+        node.array_data.num_chunks,
         index[has],
         changed[has],
         largest[has],
         len(index),
         units,
-        prod(node.array.shape) - cells,
+        prod(node.array_data.shape) - cells,
         old_cells - cells,
     )

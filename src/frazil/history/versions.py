@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import batched, chain
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -74,7 +74,7 @@ def _names(context: Context, id_: bytes) -> Names:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BisectReport(Record):
+class BisectReport(Record, shown_as="snapshots.BisectReport"):
     """The result of ``Repository.history.bisect``.
 
     Attributes:
@@ -91,8 +91,6 @@ class BisectReport(Record):
     versions: int = 0
     skipped: int = 0
 
-    shown_as: ClassVar[str] = "snapshots.BisectReport"
-
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "first_bad", f"{self.first_bad.id} {self.first_bad.message}"
         yield "last_good", f"{self.last_good.id} {self.last_good.message}"
@@ -102,12 +100,7 @@ class BisectReport(Record):
 
 
 def bisect(
-    context: Context,
-    check: Callable[[str], bool],
-    *,
-    good: bytes,
-    bad: bytes,
-    paths: Sequence[str] = (),
+    context: Context, check: Callable[[str], bool], *, good: bytes, bad: bytes, paths: Sequence[str] = ()
 ) -> BisectReport:
     """See ``Repository.history.bisect``. ``check`` gets the id of a snapshot."""
     info = context.catalog.repo_info()
@@ -194,7 +187,7 @@ _KINDS: Final = {
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BranchVersion(Record):
+class BranchVersion(Record, shown_as="snapshots.BranchVersion"):
     """A version that a branch has had.
 
     Attributes:
@@ -210,8 +203,6 @@ class BranchVersion(Record):
     kind: str
     updated_at: datetime
     cursor: str
-
-    shown_as: ClassVar[str] = "snapshots.BranchVersion"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "snapshot_id", str(self.snapshot_id)

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.arguments import parse_bytes
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.arguments import misfit, parse_bytes
+from frazil.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import zarr
-
 
 type I64 = NDArray[np.int64]
 
@@ -103,10 +102,7 @@ def regular_grid(array: zarr.Array[Any]) -> tuple[int, ...]:
     try:
         return tuple(array.shards or array.chunks)
     except NotImplementedError as error:  # zarr raises this for a rectilinear grid
-        raise InvalidInputError(
-            f"`{array.path}` must have chunks of one shape, got a rectilinear grid",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ) from error
+        raise misfit(f"`{array.path}` must have chunks of one shape, got a rectilinear grid") from error
 
 
 def sizes(starts: I64, stops: I64) -> I64:

@@ -8,7 +8,6 @@ workers read the end of the socket and exit.
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import pickle
 import signal
@@ -28,7 +27,7 @@ from frazil.engines import Engine, EngineName, Task, described, description
 from frazil.engines import engine_of as engine_of_caller
 from frazil.errors import InvalidInputError, TaskFailedError
 from frazil.extras import installed
-from frazil.jobs.task_failures import Failure, failure_of, sendable, task_error, worker_lost
+from frazil.jobs.task_failures import Failure, failure_of, sendable, shared_value, task_error, worker_lost
 from frazil.threads import Purpose, start_threads
 
 #: The number of attempts of one task, including the first.
@@ -276,19 +275,13 @@ def serve_tasks(descriptor: int = -1) -> None:
                 begin_attempt(tries)
                 result: bytes | Failure
                 try:
-                    task, shared = _unpickled(function)
+                    task, shared = shared_value(function)
                     result = task(shared, message)
                 except BaseException as error:  # includes sys.exit, which would end the worker
                     result = failure_of(error)
                 connection.send_bytes(pickle.dumps(result))
         except (EOFError, OSError):
             return  # the driver has ended
-
-
-@functools.lru_cache(maxsize=1)
-def _unpickled(function: bytes) -> tuple[Task, bytes]:
-    task: tuple[Task, bytes] = pickle.loads(function)
-    return task
 
 
 #: The number of tasks of each worker whose results the caller has not read yet.
@@ -334,7 +327,7 @@ class _Parallel:
         if not tasks:
             return
         count = min(self.slots, len(tasks))
-        function = sendable(task, (task, shared)) if self._has_processes else b""
+        function = sendable((task, shared), parts=task) if self._has_processes else b""
         workers = _Workers(task, shared, function)
         pool = start_threads(Purpose.LOCAL_TASKS, count)
         pending: list[Future[bytes]] = []
@@ -412,12 +405,8 @@ def _try_task(attempts: int, workers: _Workers, tasks: Sequence[bytes], number: 
 
 #: Variables of the environment that name a server or a cluster of Spark. spark-submit sets some of them.
 _SPARK_VARIABLES: Final = (
-    "SPARK_REMOTE",
-    "SPARK_MASTER",
-    "MASTER",
-    "PYSPARK_SUBMIT_ARGS",
-    "PYSPARK_GATEWAY_PORT",
-    "SPARK_CONF_DIR",
+    *("SPARK_REMOTE", "SPARK_MASTER", "MASTER"),
+    *("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR"),
 )
 
 

@@ -259,17 +259,6 @@ class BoundedRunOptions(RunOptions, total=False):
     max_mem: MaxMem
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The options of one run with their defaults; see `RunOptions` and `BoundedRunOptions`."""
-
-    engine: Engine | EngineName | None = None
-    job_id: str | None = None
-    message: str | None = None
-    progress: Progress | None = None
-    max_mem: MaxMem = None
-
-
 def with_options(options: type, defaults: type | Mapping[str, Any] = MappingProxyType({})) -> Decorator:
     """Return a decorator that lists the options of ``**options: Unpack[options]`` in the signature.
 

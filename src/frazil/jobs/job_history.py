@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from frazil.arguments import conflicting
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, SessionStateError
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_matrix, id_to_text, ids_among
@@ -75,9 +76,7 @@ def require_recordable(job: Job) -> None:
     for name in ("name", "message"):
         text = getattr(job, name) or ""
         if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
-            raise InvalidInputError(
-                f"{name} must be text that UTF-8 can encode, got {text!r:.80}", ErrorKind.BAD_METADATA
-            )
+            raise InvalidInputError(f"{name} must be text in UTF-8, got {text!r:.80}", ErrorKind.BAD_METADATA)
 
 
 def label(job: Job, id_: str) -> str:
@@ -182,7 +181,7 @@ def job_metrics(
         []
     """
     if branch is not None and snapshot_id is not None:
-        raise InvalidInputError("give branch or snapshot_id, not both", ErrorKind.CONFLICTING_ARGUMENTS)
+        raise conflicting("give branch or snapshot_id, not both")
     if snapshot_id is None:
         info = context_of(repo).catalog.repo_info()
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
@@ -273,10 +272,9 @@ def job_state(job: Job, tip: str) -> tuple[str, str | None]:
         return id_, None
     if job.id:
         if commit.record.get("work", digested) != digested:
-            raise InvalidInputError(
+            raise conflicting(
                 f"the job `{id_}` was committed as {commit.snapshot_id}, with "
-                f"{_difference(job, commit.record)}. Give this job another id",
-                ErrorKind.CONFLICTING_ARGUMENTS,
+                f"{_difference(job, commit.record)}. Give this job another id"
             )
         return id_, commit.snapshot_id
     current = digest(repo.readonly_session(snapshot_id=tip), job.writes)

@@ -18,51 +18,28 @@ from typing import Final
 import numpy as np
 import zarr
 
-from frazil import host
+from frazil import errors, host
 from frazil.about import PACKAGE_FOLDER
-from frazil.arguments import require_progress
-from frazil.changes.node_changes import ReadSet, joined_reads
-from frazil.errors import (
-    ConflictError,
-    ErrorKind,
-    InvalidInputError,
-    JobRestartError,
-    MisalignedGroupWarning,
-    OutcomeUnknownError,
-    RebaseFailedError,
-    SessionStateError,
-    StaleReadError,
-    TaskFailedError,
-)
+from frazil.arguments import conflicting, require_progress
+from frazil.changes.reads import ReadSet, ReadTracker, joined_reads
 from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
 from frazil.handle.repository import context_of
+from frazil.jobs import job_history
 from frazil.jobs.engine import Engine, EngineName, described, engine_of
 from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version
-from frazil.jobs.job_history import (
-    JobStart,
-    commit_metadata,
-    find_job,
-    first_driver_note,
-    job_state,
-    label,
-    require_recordable,
-    work_digest,
-)
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
 from frazil.jobs.task_rounds import Rounds
+from frazil.repository.catalog.collection_guard import clean_up, place_of
 from frazil.repository.catalog.files_v1 import RefKind, ref_key
 from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import ConflictDetector
-from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session, state_of
-from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.base import storage_label
 from frazil.storage.checks import TRAFFIC
-from frazil.storage.local_commit import flush_folders
 
 
 def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
@@ -95,7 +72,7 @@ def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
                     "in another group, such as `/data`, and write results to other groups, or write "
                     "them to another branch or repository"
                 )
-                warnings.warn(message, MisalignedGroupWarning, skip_file_prefixes=(PACKAGE_FOLDER,))
+                warnings.warn(message, errors.MisalignedGroupWarning, skip_file_prefixes=(PACKAGE_FOLDER,))
                 return
 
 
@@ -173,10 +150,10 @@ def reads_of(inputs: Sequence[Input]) -> ReadSet:
     return ReadSet(trees=frozenset(absolute(path) for each in inputs for path in each.paths))
 
 
-def of_job(name: str, error: StaleReadError) -> StaleReadError:
+def of_job(name: str, error: errors.StaleReadError) -> errors.StaleReadError:
     """Return the error with a message for the user of the job ``name``."""
     details = "; ".join(map(str, error.reads))
-    return StaleReadError(
+    return errors.StaleReadError(
         error.snapshot,
         error.reads,
         f"another session changed inputs that the job `{name}` has read, first in snapshot {error.snapshot}: "
@@ -214,11 +191,11 @@ def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
         1.5
     """
     if attempts < 1:
-        raise InvalidInputError(f"attempts must be at least 1, got {attempts}")
+        raise errors.InvalidInputError(f"attempts must be at least 1, got {attempts}")
     for _ in range(attempts - 1):
         try:
             return run()
-        except StaleReadError:
+        except errors.StaleReadError:
             continue
     return run()
 
@@ -230,7 +207,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 #: The number of starts of a job if its staged results are unusable.
 _STARTS: Final = 3
 #: Errors of lost staged results, which were collected or have expired: the job starts again.
-_LOST: Final = {ErrorKind.GARBAGE_COLLECTED, ErrorKind.SESSION_EXPIRED}
+_LOST: Final = {errors.ErrorKind.GARBAGE_COLLECTED, errors.ErrorKind.SESSION_EXPIRED}
 
 
 def run_job(
@@ -275,15 +252,15 @@ def run_job(
     """
     started = host.monotonic_seconds()
     require_progress(progress, "expect", "advance")
-    require_recordable(job)
+    job_history.require_recordable(job)
     TRAFFIC.take_counts()
     reason = ""
     for _ in range(_STARTS):
         try:
             return _start(job, engine, progress, started)
-        except JobRestartError as error:
+        except errors.JobRestartError as error:
             reason = str(error)
-    raise ConflictError(
+    raise errors.ConflictError(
         message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were not "
         f"usable. The last reason: {reason}. Check whether another driver runs the same job"
     )
@@ -299,15 +276,12 @@ def same_storage(source: Version, target: Target) -> bool:
 def require_free(source: Version, to: Target, reads: Iterable[str], writes: Sequence[str]) -> None:
     """Raise ``InvalidInputError`` if results share a path, or would replace an array that the job reads."""
     if len(set(writes)) < len(writes):
-        raise InvalidInputError(
-            f"Each result must have its own path, got {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
-        )
+        raise conflicting(f"Each result must have its own path, got {', '.join(writes)}")
     both = sorted({*reads} & {*writes})
     if both and same_storage(source, to) and to.branch == (source.branch or to.branch):
-        raise InvalidInputError(
+        raise conflicting(
             f"to must not contain arrays that the job reads, got `{both[0]}` in both. Pass another group, "
-            f"`to=Target(repo, group='/{to.group.strip('/') or 'results'}')`, or another branch",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+            f"`to=Target(repo, group='/{to.group.strip('/') or 'results'}')`, or another branch"
         )
 
 
@@ -323,7 +297,7 @@ class Attempt:
 
     job: Job
     id: str
-    start: JobStart
+    start: job_history.JobStart
     engine: Engine
     progress: Progress | None
     started: float
@@ -333,24 +307,24 @@ def _start(
     job: Job, engine: Engine | EngineName | None, progress: Progress | None, started: float
 ) -> JobResult:
     target = job.target
-    start = JobStart.of(target)
-    id_, earlier = job_state(job, start.tip)
+    start = job_history.JobStart.of(target)
+    id_, earlier = job_history.job_state(job, start.tip)
     if earlier is not None:
         return earlier_result(target, id_, earlier)
     attempt = Attempt(job, id_, start, engine_of(engine), progress, started)
     staging: Staging | None = None
     if getattr(attempt.engine, "resumable", False):
-        digest = work_digest(job, inputs=True)
+        digest = job_history.work_digest(job, inputs=True)
         staging = Staging.open(target.repo, target.branch, id_, job.name, digest)
     try:
         return run_attempt(attempt, staging)
-    except (JobRestartError, OutcomeUnknownError):
+    except (errors.JobRestartError, errors.OutcomeUnknownError):
         raise  # the results stay: a commit that is there may not be durable
     except Exception as error:
         other = None if staging is None else _after_failure(attempt, staging, error)
         if other is not None:
             return earlier_result(target, id_, other)
-        if isinstance(error, TaskFailedError):
+        if isinstance(error, errors.TaskFailedError):
             raise error.with_traceback(None) from error.__cause__  # without frames of the job machinery
         raise
 
@@ -363,7 +337,7 @@ def earlier_result(target: Target, id_: str, snapshot_id: str) -> JobResult:
     storage, folder = target.repo.storage, ""
     if target.repo.spec_version < 2:
         folder = ref_key(storage, RefKind.BRANCH, target.branch).rpartition("/")[0]
-    flush_folders(storage, [folder])
+    storage.flush_folders([folder])
     clean_up(storage, place_of(target.branch, id_))
     return JobResult(id_, Version(target.repo, snapshot_id, target.branch), Metrics(), done_before=True)
 
@@ -374,17 +348,17 @@ def _after_failure(attempt: Attempt, staging: Staging, error: Exception) -> str 
     Staged results stay, unless another run would fail in the same way. If there are none, their lease is
     removed, because it delays garbage collections.
     """
-    state_kind = error.kind if isinstance(error, SessionStateError) else None
-    if isinstance(error, RebaseFailedError) or state_kind == ErrorKind.MERGE_FAILED:
+    state_kind = error.kind if isinstance(error, errors.SessionStateError) else None
+    if isinstance(error, errors.RebaseFailedError) or state_kind == errors.ErrorKind.MERGE_FAILED:
         staging.discard()
         return None
     if staging.resumed and state_kind in _LOST:
         _log.warning("job %s: its staged results are lost, its tasks run again: %s", attempt.id, error)
         staging.discard()
-        raise JobRestartError(str(error))
+        raise errors.JobRestartError(str(error))
     if state_kind is None:
         # The driver that commits first deletes the staged results, and other drivers fail.
-        snapshot_id = find_job(attempt.job.target, attempt.id, attempt.start)
+        snapshot_id = job_history.find_job(attempt.job.target, attempt.id, attempt.start)
         if snapshot_id is not None:
             _log.info("job %s: another driver has committed it; the error here: %s", attempt.id, error)
             return snapshot_id
@@ -399,7 +373,7 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
     session = target.repo.writable_session(target.branch) if staging is None else staging.session
     if job.track_reads:
         session.workspace.reads = ReadTracker()
-    other = find_job(target, attempt.id, attempt.start, session.snapshot_id)
+    other = job_history.find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
         return earlier_result(target, attempt.id, other)
     try:
@@ -412,12 +386,12 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
                 start = id_from_text(each.snapshot)
                 try:
                     require_unchanged(workspace.context, reads_of([each]), start, workspace.snapshot_id)
-                except StaleReadError as error:
+                except errors.StaleReadError as error:
                     raise of_job(job.name, error) from error
             warn_of_misalignment(session, job.writes)
             return tasks
 
-        with described(label(job, attempt.id)):
+        with described(job_history.label(job, attempt.id)):
             rounds = Rounds(
                 session, staging, attempt.engine, attempt.progress, job.manifests_on_executors_above
             )
@@ -456,30 +430,30 @@ def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: Read
     """
     job, target = attempt.job, attempt.job.target
     start = replace(attempt.start, tip=session.snapshot_id)
-    metadata = commit_metadata(job, attempt.id, metrics)
-    state_of(session).note = first_driver_note(attempt.id, work_digest(job), target, start)
+    metadata = job_history.commit_metadata(job, attempt.id, metrics)
+    state_of(session).note = job_history.first_driver_note(
+        attempt.id, job_history.work_digest(job), target, start
+    )
     for tries in itertools.count():
         try:
             snapshot_id = session.commit(
                 job.message or job.name, metadata, rebase_with=ConflictDetector(), rebase_tries=0
             )
             return snapshot_id, True
-        except ConflictError as error:
-            if error.kind != ErrorKind.COMMIT_CONFLICT:
+        except errors.ConflictError as error:
+            if error.kind != errors.ErrorKind.COMMIT_CONFLICT:
                 raise
         host.pause(host.random_between(0, min(2.0**tries * _FIRST_PAUSE_S, _LONGEST_PAUSE_S)))
-        failure: RebaseFailedError | None = None
+        failure: errors.RebaseFailedError | None = None
         try:
             session.rebase(ConflictDetector(), reads=[reads])
-        except RebaseFailedError as error:
+        except errors.RebaseFailedError as error:
             failure = error
-        other = find_job(target, attempt.id, start, None if failure else session.snapshot_id)
+        other = job_history.find_job(target, attempt.id, start, None if failure else session.snapshot_id)
         if other is not None:
             return other, False
-        if isinstance(failure, StaleReadError):
+        if isinstance(failure, errors.StaleReadError):
             raise of_job(job.name, failure) from failure
         if failure is not None:
-            raise failure.with_remedy(
-                "The branch keeps the commits of the others. Run the job again, on its tip", shell=""
-            )
+            raise failure.with_remedy("The branch has the commits of others. Run the job again", shell="")
     raise AssertionError("no end")

@@ -7,7 +7,6 @@ sends back references. The driver merges them after the last task; the caller co
 
 from __future__ import annotations
 
-import functools
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arguments import require_progress
+from frazil.arguments import misfit, require_progress
 from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.jobs.engine import engine_of
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary, with_size
-from frazil.jobs.task_failures import dumps
+from frazil.jobs.task_failures import dumps, shared_value
 from frazil.jobs.task_results import decode_changes, encode_changes
 from frazil.zarr_store.arrays import array_at
 
@@ -175,15 +174,12 @@ def write_blocks(
 
 def write_block(shared: bytes, task: bytes) -> bytes:
     """Run one task: write a block in a fork, and return the changes of the fork."""
-    base, read = _unpacked(shared)
+    base, read = shared_value(shared)
     block: Block = pickle.loads(task)
     fork = base.fork()  # not `base`, which this process uses for the next task
     values = np.asarray(read(block))
     if values.shape != block.shape:
-        raise InvalidInputError(
-            f"values of {block} must have the shape {block.shape}, got {values.shape}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise misfit(f"values of {block} must have the shape {block.shape}, got {values.shape}")
     array_at(fork, block.path, "r+")[block.region] = values
     workspace = fork.workspace
     workspace.writer.flush()  # the result must refer only to durable chunks
@@ -195,13 +191,6 @@ def returned(base: ForkSession, result: bytes) -> ForkSession:
     fork = base.fork()
     fork.workspace.changes = decode_changes(result)
     return fork
-
-
-@functools.lru_cache(maxsize=2)
-def _unpacked(shared: bytes) -> tuple[ForkSession, Read]:
-    """Unpickle once in each process, so that snapshot and node table are not read for each task."""
-    base: tuple[ForkSession, Read] = pickle.loads(shared)
-    return base
 
 
 # Planning

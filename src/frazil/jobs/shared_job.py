@@ -18,22 +18,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Final, NoReturn
 
-from frazil import host
+from frazil import errors, host
 from frazil.about import PACKAGE_FOLDER
-from frazil.arguments import check_fields, wrong_type
+from frazil.arguments import check_fields, conflicting, wrong_type
 from frazil.changes.change_set import ChangeSet
 from frazil.display import Shown
-from frazil.errors import (
-    ErrorKind,
-    FormatError,
-    IcechunkError,
-    InvalidInputError,
-    JobRestartError,
-    OutcomeUnknownError,
-    RebaseFailedError,
-    SessionStateError,
-    StorageError,
-)
 from frazil.format.ids import id_to_text
 from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
@@ -112,7 +101,7 @@ def decode_start(data: bytes | None) -> TaskStart | None:
         start = TaskStart(**json.loads(data or b""))
         check_fields(start)
         to_datetime(start.started)
-    except (FormatError, ValueError, TypeError, OverflowError, RecursionError):
+    except (errors.FormatError, ValueError, TypeError, OverflowError, RecursionError):
         return None
     return start
 
@@ -193,7 +182,7 @@ class SharedJob(Summary):
             yield fork
         except BaseException as error:
             failed = asdict(start) | {"error": f"{type(error).__name__}: {error}"[:500]}
-            with suppress(StorageError):
+            with suppress(errors.StorageError):
                 storage.put(record, json.dumps(failed).encode())
             raise
         finally:
@@ -312,12 +301,12 @@ class SharedJob(Summary):
         try:
             staging = Staging.join(self.repo, self.branch, self.id, _NAME)
             return _raise_closed(self) if staging is None else run_attempt(attempt, staging)
-        except OutcomeUnknownError:
+        except errors.OutcomeUnknownError:
             raise  # a commit that is there may not be durable
-        except (IcechunkError, JobRestartError) as error:
+        except (errors.IcechunkError, errors.JobRestartError) as error:
             # The process that commits first deletes the staged results, and others fail.
             commit = find_job(job.target, self.id, start)
-            if commit is None and isinstance(error, RebaseFailedError):
+            if commit is None and isinstance(error, errors.RebaseFailedError):
                 error.with_remedy(
                     "The results stay, but cannot be committed on this tip. Discard the job with "
                     "`frazil.pipeline.discard_job`, open it again, and run its tasks again",
@@ -333,7 +322,9 @@ class SharedJob(Summary):
             text = _from_environment(JOB_TASK)
             number = int(text) if text.isdecimal() else -1
         if self.snapshot_id is None and not 0 <= number < self.tasks:
-            raise InvalidInputError(f"the number of a task must be 0 to {self.tasks - 1}, got {number}")
+            raise errors.InvalidInputError(
+                f"the number of a task must be 0 to {self.tasks - 1}, got {number}"
+            )
         return number
 
     def _join(self) -> tuple[Session, ChangeSet, StagedRound]:
@@ -385,13 +376,13 @@ def open_shared(
     """
     repo, branch = _opened(repo, branch)
     if not 1 <= tasks <= _MOST_TASKS:
-        raise InvalidInputError(f"tasks must be from 1 to {_MOST_TASKS}, got {tasks}")
+        raise errors.InvalidInputError(f"tasks must be from 1 to {_MOST_TASKS}, got {tasks}")
     job_id = id_to_text(new_object_id()) if job_id is None else job_id
     job = _job(repo, branch, job_id, tasks)
     require_recordable(job)
     digest = work_digest(replace(job, parameters={"prepare": _code_of(prepare)}))
     while (present := _present(repo, branch, job_id, None if prepare is None else digest)) is None:
-        with suppress(JobRestartError):  # another process opens it at the same time
+        with suppress(errors.JobRestartError):  # another process opens it at the same time
             staging = Staging.open(repo, branch, job_id, _NAME, digest)
             try:
                 if prepare is not None:
@@ -403,10 +394,7 @@ def open_shared(
                 raise
             staging.session.discard_changes()  # the staged ones stay
     if present.snapshot_id is None and present.tasks != tasks:
-        raise InvalidInputError(
-            f"the job `{job_id}` is open with {present.tasks} tasks, got {tasks}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        ).with_remedy(
+        raise conflicting(f"the job `{job_id}` is open with {present.tasks} tasks, got {tasks}").with_remedy(
             "Give this job another id, or discard the open job with discard_job",
             shell="Give this job another id, or end the lease of the open job with `frazil lease`",
         )
@@ -479,16 +467,16 @@ def _open_round(
     if staging is None or state is None:
         return None
     if not 1 <= state[0] <= _MOST_TASKS:
-        raise FormatError(f"the job `{job_id}` must have 1 to {_MOST_TASKS} tasks, got {state[0]}")
+        raise errors.FormatError(f"the job `{job_id}` must have 1 to {_MOST_TASKS} tasks, got {state[0]}")
     return staging.session, *state
 
 
 def _raise_closed(job: SharedJob) -> NoReturn:
     if job.snapshot_id is not None:
-        raise SessionStateError(
-            f"the job `{job.id}` was committed as {job.snapshot_id}, and takes no more results"
+        raise errors.SessionStateError(
+            f"the job `{job.id}` was committed as {job.snapshot_id}: it takes no results"
         )
-    raise SessionStateError(
+    raise errors.SessionStateError(
         f"no job `{job.id}` is open on the branch `{job.branch}`: it was never opened, was committed or "
         "discarded, or has expired"
     ).with_remedy("Open it with `open_shared`", shell="Open it with `frazil job open`")
@@ -509,9 +497,7 @@ def _opened(repo: Repository | str, branch: str) -> tuple[Repository, str]:
 def _from_environment(name: str) -> str:
     value = os.environ.get(name)
     if not value:
-        raise InvalidInputError(
-            f"the variable {name} is not set. Pass the argument, or run this program with `frazil job task`"
-        )
+        raise errors.InvalidInputError(f"{name} must be set. Pass the argument, or use `frazil job task`")
     return value
 
 
@@ -554,8 +540,8 @@ class DeliveredTasks:
         numbers = list(map(task_number, tasks))
         lines = [reasons.get(each, f"task {each}: its result is damaged or has expired") for each in numbers]
         more = [f"and {len(lines) - _SHOWN} more tasks"] if len(lines) > _SHOWN else []
-        raise SessionStateError(
+        raise errors.SessionStateError(
             f"{len(lines)} of {self.job.tasks} tasks of the job `{self.job.id}` have no result: "
             f"{'; '.join([*lines[:_SHOWN], *more])}. Run these tasks again, then commit",
-            ErrorKind.COMMIT_NOT_ALLOWED,
+            errors.ErrorKind.COMMIT_NOT_ALLOWED,
         )

@@ -20,17 +20,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import ClassVar, Final
 
+from frazil import errors
 from frazil.about import __version__
-from frazil.arguments import check_fields
+from frazil.arguments import check_fields, conflicting
 from frazil.changes.change_set import ChangeSet
-from frazil.errors import (
-    ErrorKind,
-    FormatError,
-    IcechunkError,
-    InvalidInputError,
-    JobRestartError,
-    StorageError,
-)
 from frazil.format.envelope import reading
 from frazil.format.ids import id_from_text, id_to_text, is_id_text
 from frazil.handle.repository import Repository, context_of
@@ -38,13 +31,7 @@ from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
 from frazil.jobs.task_results import TaskResult, decode_changes, decode_result, encode_changes, joined, split
 from frazil.repository.catalog import repo_changes
-from frazil.repository.catalog.version_info import SessionMode
-from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.ids import new_object_id
-from frazil.repository.session.commit import SessionState
-from frazil.repository.session.conflicts import ConflictDetector
-from frazil.repository.session.session import Session, state_of
-from frazil.repository.session.staged_work import (
+from frazil.repository.catalog.collection_guard import (
     STAGING,
     clean_up,
     ends,
@@ -52,6 +39,12 @@ from frazil.repository.session.staged_work import (
     place_of,
     take_lease,
 )
+from frazil.repository.catalog.version_info import SessionMode
+from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.ids import new_object_id
+from frazil.repository.session.commit import SessionState
+from frazil.repository.session.conflicts import ConflictDetector
+from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import IfAbsent, Storage, Stored
 from frazil.threads import Purpose, thread_pool
@@ -72,8 +65,8 @@ class Folder:
         """Return an object, or a range of its bytes; None if the object does not exist."""
         try:
             return bytes(self.storage.get(f"{self.key}/{name}", start, stop))
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+        except errors.StorageError as error:
+            if error.kind != errors.ErrorKind.OBJECT_NOT_FOUND:
                 raise
             return None
 
@@ -174,7 +167,7 @@ class StagedRound:
 def _usable(number: int, data: bytes, module: str) -> TaskResult | None:
     try:
         result = decode_result(data, module)
-    except IcechunkError as error:
+    except errors.IcechunkError as error:
         _log.warning("task %d runs again: %s", number, error)
         return None
     return result if result.ends > now_us() else None
@@ -224,9 +217,7 @@ class Staging:
         data = _folder(repo, place).get("plan")
         plan = None if data is None else decode_plan(data)
         if data is not None and (plan is None or (plan.format, plan.software) != (_FORMAT, __version__)):
-            _log.warning(
-                "results of another version of Frazil are staged: the job discards them, and starts again"
-            )
+            _log.warning("the staged results are of another version of Frazil. They are discarded")
             give_up(repo.storage, place)
             plan = None
         if plan is not None:
@@ -258,7 +249,7 @@ class Staging:
             id_to_text(new_object_id()),
         )
         if not _folder(repo, place).put("plan", encode_plan(plan)):
-            raise JobRestartError("another driver started the job at the same time")
+            raise errors.JobRestartError("another driver started the job at the same time")
         state.lease, state.since, state.expires_at = lease, relied.since, ends(started)
         rounds = _folder(repo, f"{place}/{plan.folder}")
         return cls(repo, job, place, rounds, session, resumed=False)
@@ -273,7 +264,7 @@ class Staging:
             trial.workspace.replace_changes(decode_changes(split(first, 2)[1]))
             try:
                 trial.rebase(ConflictDetector())
-            except IcechunkError as error:  # the staged changes cannot be committed any more
+            except errors.IcechunkError as error:  # the staged changes cannot be committed any more
                 staging.clean_up()
                 raise _unusable(plan.job, str(error)) from error
         return staging
@@ -298,10 +289,9 @@ class Staging:
         if plan is None or plan.name != name or now_us() >= ends(plan.started):
             return None
         if (plan.format, plan.software) != (_FORMAT, __version__):
-            raise InvalidInputError(
+            raise conflicting(
                 f"all tasks of the job `{job}` must run the version of Frazil that opened it, "
-                f"{plan.software}, got {__version__}. Install that version here",
-                ErrorKind.CONFLICTING_ARGUMENTS,
+                f"{plan.software}, got {__version__}. Install that version here"
             )
         if digest is not None:
             _require_digest(plan, digest)
@@ -338,7 +328,7 @@ class Staging:
         """Return whether any task has staged its result."""
         try:
             return any(name.count("/") > 1 for name in _folder(self.repo, self.place).names())
-        except StorageError:
+        except errors.StorageError:
             return True
 
     def discard(self) -> None:
@@ -353,10 +343,9 @@ class Staging:
 def _require_digest(plan: StagedPlan, digest: str) -> None:
     """Raise ``InvalidInputError`` (``conflicting-arguments``) if a plan is that of other parameters."""
     if plan.digest != digest:
-        raise InvalidInputError(
+        raise conflicting(
             f"the job `{plan.job}` was started with other parameters or inputs, and was not committed. Run "
-            "it with these, give this job another id, or discard the staged results with discard_job",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+            "it with these, give this job another id, or discard the staged results with discard_job"
         )
 
 
@@ -366,7 +355,7 @@ def decode_round(data: bytes) -> tuple[int, ChangeSet]:
     with reading("a staged round", KeyError):
         tasks = json.loads(header)["tasks"]
         if not isinstance(tasks, int) or not 0 <= tasks < _LARGEST_NUMBER:
-            raise FormatError(f"expected a number of tasks, got {tasks!r:.40}")
+            raise errors.FormatError(f"expected a number of tasks, got {tasks!r:.40}")
     return tasks, decode_changes(changes)
 
 
@@ -374,9 +363,9 @@ def _folder(repo: Repository, place: str) -> Folder:
     return Folder(repo.storage, f"{STAGING}/{place}")
 
 
-def _unusable(job: str, reason: str) -> JobRestartError:
+def _unusable(job: str, reason: str) -> errors.JobRestartError:
     _log.warning("job %s: its staged results cannot be used and are discarded: %s", job, reason)
-    return JobRestartError(reason)
+    return errors.JobRestartError(reason)
 
 
 def _purpose(job: str, branch: str) -> str:

@@ -91,7 +91,7 @@ _DEPTH: Final = 8
 _ITEMS: Final = 1_000
 
 
-def unsendable(name: str, value: Any, error: Exception) -> InvalidInputError:
+def _unsendable(name: str, value: Any, error: Exception) -> InvalidInputError:
     """Return the error for a value that `dumps` refused with ``error``. ``name`` describes the value."""
     names: list[str] = []
     for _ in range(_DEPTH):
@@ -106,17 +106,28 @@ def unsendable(name: str, value: Any, error: Exception) -> InvalidInputError:
             break
     of_type = f"{' of '.join(reversed(names))}, of the type {type(value).__name__}"
     because = f" because of {of_type}" if names else ""
-    return InvalidInputError(
-        f"{name} cannot be sent to a task{because}: {error}. Create such objects inside of the function"
-    )
+    return InvalidInputError(f"{name} cannot be sent to a task{because}: {error}. Create it in the function")
 
 
-def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes] = dumps) -> bytes:
-    """Return ``value``, which contains the function ``task``, as bytes."""
+def sendable(
+    value: Any,
+    name: str = "the function of the tasks",
+    parts: Any = None,
+    dumps: Callable[[Any], bytes] = dumps,
+) -> bytes:
+    """Return a value as bytes, or raise an error that names it, and the one of its ``parts`` that fails."""
     try:
         return dumps(value)
+    except IcechunkError:
+        raise  # its message names the reason, such as a session with changes
     except Exception as error:
-        raise unsendable("the function of the tasks", task, error) from error
+        raise _unsendable(name, parts or value, error) from error
+
+
+@functools.lru_cache(maxsize=4)
+def shared_value(data: bytes) -> Any:
+    """Return a value that all tasks share. A process unpickles it once, and not for each task."""
+    return pickle.loads(data)
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.manifests import in_boxes
-from frazil.changes.node_changes import NOTHING_READ, ReadSet
+from frazil.changes.reads import NOTHING_READ, ReadSet
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.format.chunk_statistics import ChunkStatistics, row_columns, row_dtype_of
 from frazil.format.chunk_table import ChunkKind, VirtualObjects, ascending, stack
@@ -47,11 +47,11 @@ from frazil.format.snapshot import (
     encode_snapshot,
 )
 from frazil.format.transaction_log import Move
+from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.context import Context
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.commit_files import split_of
 from frazil.repository.session.session import ForkSession
-from frazil.repository.session.staged_work import STAGING
 from frazil.storage.base import Storage
 from frazil.storage.checks import Traffic
 
@@ -362,8 +362,7 @@ def decode_result(data: bytes, staged_for: str | None = None) -> TaskResult:
         raise
     except Exception as error:  # a damaged pickle may raise any error
         raise FormatError(
-            f"expected the result of a task, got {type(error).__name__}: {error}",
-            ErrorKind.INVALID_FILE_FORMAT,
+            f"expected a task's result, got {type(error).__name__}: {error}", ErrorKind.INVALID_FILE_FORMAT
         ) from error
 
 

@@ -8,7 +8,6 @@ before.
 
 from __future__ import annotations
 
-import functools
 import pickle
 import struct
 from collections import Counter
@@ -22,11 +21,12 @@ import numpy as np
 
 from frazil import host
 from frazil.changes.change_set import ChangeSet, ChunkChanges, PreparedManifests
+from frazil.changes.diff import rows_of
 from frazil.changes.manifests import SPLIT_REFS, distribute, plan_rewrite
 from frazil.changes.merge import differing
-from frazil.changes.node_changes import NOTHING_READ, ReadSet, joined_reads, rows_of
+from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
 from frazil.display import some_of
-from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, SessionStateError
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node
@@ -34,7 +34,7 @@ from frazil.jobs.engine import Engine, attempt
 from frazil.jobs.job import Metrics, Tasks, Work
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import StagedRound, Staging
-from frazil.jobs.task_failures import dumps, unsendable
+from frazil.jobs.task_failures import sendable, shared_value
 from frazil.jobs.task_results import (
     SENT_REFERENCES,
     Corner,
@@ -50,11 +50,13 @@ from frazil.jobs.task_results import (
     stage_references,
     stage_tables,
 )
+from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.context import Context
 from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.paths import absolute
 from frazil.repository.session.commit_files import (
     Uploads,
+    manifest_files,
     num_refs,
     put_manifests,
     split_of,
@@ -62,9 +64,7 @@ from frazil.repository.session.commit_files import (
     with_prepared_files,
 )
 from frazil.repository.session.session import ForkSession, Session, state_of
-from frazil.repository.session.staged_work import STAGING
 from frazil.storage.checks import TRAFFIC
-from frazil.survey.columns import each_once
 from frazil.zarr_store.arrays import counted_values
 
 _NUMBER: Final = struct.Struct("<Q")
@@ -116,7 +116,7 @@ class Rounds:
         if not isinstance(tasks, Tasks):
             raise InvalidInputError(f"`prepare` must return Tasks, got {type(tasks).__name__}")
         self.reads = joined_reads([self.reads, ReadSet(trees=frozenset(map(absolute, tasks.reads)))])
-        items = [_pickled(item, f"item {number}") for number, item in enumerate(tasks.items)]
+        items = [sendable(item, f"item {number}") for number, item in enumerate(tasks.items)]
         self.totals["tasks"] += len(items)
         if self.progress is not None:
             self.progress.expect(len(items))
@@ -140,7 +140,7 @@ class Rounds:
                 values[number] = self._add_result(number, result, changes)
         missing = [number for number in range(len(items)) if number not in values]
         parts = {"work": work, "shared": tasks.shared}
-        shared = _pickled(common, "the work function or the shared value", parts)
+        shared = sendable(common, "the work function or the shared value", parts)
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
             self.totals["returned"] += len(data)
@@ -194,15 +194,6 @@ def task_number(message: bytes) -> int:
     """Return the number of the task of a message for ``run_task``."""
     (number,) = _NUMBER.unpack_from(message)
     return int(number)
-
-
-def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
-    try:
-        return dumps(value)
-    except IcechunkError:
-        raise  # its message names the reason, such as a session with changes
-    except Exception as error:
-        raise unsendable(name, parts or value, error) from error
 
 
 @dataclass(slots=True)
@@ -340,7 +331,7 @@ AFTER_TASK: Final = ("the task of this session has ended", "Make all changes bef
 def run_task(shared: bytes, message: bytes) -> bytes:
     """Run one task: one item, in its own fork."""
     started = host.monotonic_seconds()
-    common: RoundInput = _unpickled(shared)
+    common: RoundInput = shared_value(shared)
     staged, work = common.staged, common.work
     number = task_number(message)
     # Another task of the same partition may have failed, or this result may have been lost after staging.
@@ -381,12 +372,6 @@ def encode_work(fork: ForkSession, outcome: Outcome, place: str, started: float)
         reads=NOTHING_READ if tracker is None else tracker.reads(),
     )
     return encode_result(result)
-
-
-@functools.lru_cache(maxsize=2)
-def _unpickled(shared: bytes) -> Any:
-    """Unpickle once in each process, so that snapshot and node table are not read for each task."""
-    return pickle.loads(shared)
 
 
 # The second stage
@@ -517,7 +502,7 @@ def _prepared(
 ) -> PreparedManifests:
     """Return all manifests of an array, and the coordinates for the log."""
     rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in unchanged])))
-    all_files = each_once([files.select_manifests(rows), *(each.files for each in stored)])
+    all_files = ManifestFiles.union([files.select_manifests(rows), *(each.files for each in stored)])
     index = None
     if node.id not in own.created:
         before = own.ready.get(node.id)
@@ -534,7 +519,7 @@ def _prepared(
 
 def write_manifests(shared: bytes, task: bytes) -> bytes:
     """Run one task of the second stage on an executor: write the manifests of some boxes."""
-    context: Context = _unpickled(shared)
+    context: Context = shared_value(shared)
     boxes: tuple[ManifestBox, ...] = pickle.loads(task)
     ids = object_id_series()
     try:
@@ -569,11 +554,7 @@ def _write_box(context: Context, uploads: Uploads, box: ManifestBox, ids: Iterat
     old = [within(each.of_rank(len(box.split))) for each in arrays]
     split_tables = distribute(array, old, edits, box.split)
     stored = put_manifests(context, uploads, [(node.id, split_tables)], ids)
-    files = ManifestFiles(
-        id_matrix([each.ref.id for each in stored]),
-        np.array([each.size for each in stored], np.uint64),
-        np.array([each.num_refs for each in stored], np.uint32),
-    )
+    files = manifest_files(stored)
     index = None
     if box.is_logged:
         coords = ChunkChanges(node.path, edits.ndim, (ChunkTable.from_absent(edits.index),))

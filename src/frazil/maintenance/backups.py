@@ -19,14 +19,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, Ragged
 from frazil.format.ids import CONFIG, OVERWRITTEN, REPO, backup_key, match_backup_name
 from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
 from frazil.maintenance.plan import require_age
 from frazil.repository.catalog.repo_update import OPS_START, older_ops_backup, ops_start
-from frazil.repository.clock import from_datetime
+from frazil.repository.clock import MICROSECOND, from_datetime
 from frazil.storage.base import Storage
+from frazil.storage.checks import skip_missing
 from frazil.survey.columns import microseconds
 from frazil.threads import Purpose, thread_pool
 
@@ -34,7 +35,6 @@ RECENT: Final = 5
 LOGGED: Final = 1
 
 _READERS: Final = 8
-_MICROSECOND: Final = timedelta(microseconds=1)
 _HOUR_US: Final = 3600 * 1_000_000
 #: A chain with more links becomes one link, also without a policy.
 _LONG_CHAIN: Final = 16
@@ -101,12 +101,9 @@ def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
     def following(name: str) -> str | None:
         """Return the backup that continues the log of another one. None at the end or for a missing file."""
         key = backup_key(name)
-        try:
+        with skip_missing():
             return decode_repo_info(storage.get(key), key).repo_before_updates
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return None
+        return None
 
     chains: set[str] = set()
     with thread_pool(Purpose.BACKUP_READS) as pool:
@@ -152,7 +149,7 @@ class OpsLogRetention:
         """Return the time before which entries are old, in microseconds since 1970."""
         limit = now - _HOUR_US
         if isinstance(self.newer_than, timedelta):
-            limit = min(limit, now - self.newer_than // _MICROSECOND)
+            limit = min(limit, now - self.newer_than // MICROSECOND)
         elif self.newer_than is not None:
             limit = min(limit, from_datetime(self.newer_than))
         return max(limit, 0)

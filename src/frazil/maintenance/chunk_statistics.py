@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from frazil.format.statistics_file import encode_statistics
 from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.workspace import Workspace
-from frazil.survey.steps import Progress, run_with
+from frazil.survey.survey import Progress, run_with
 from frazil.threads import Purpose, map_bounded
 
 #: The most bytes of chunks that are read together.
@@ -37,7 +37,7 @@ _THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StatisticsReport(Record):
+class StatisticsReport(Record, shown_as="maintenance.StatisticsReport"):
     """What `Upkeep.build_statistics` did.
 
     Attributes:
@@ -53,8 +53,6 @@ class StatisticsReport(Record):
     chunks: int = 0
     chunks_read: int = 0
     chunks_failed: int = 0
-
-    shown_as: ClassVar[str] = "maintenance.StatisticsReport"
 
     def __add__(self, other: StatisticsReport) -> StatisticsReport:
         names = [each.name for each in fields(self)]
@@ -88,8 +86,7 @@ def build_statistics(
     ]
     users: dict[bytes, list[str]] = {}
     for node in nodes:
-        assert node.array is not None
-        for ref in node.array.manifests:
+        for ref in node.array_data.manifests:
             users.setdefault(ref.id, []).append(node.path)
     items = [(snapshot_id, id_, tuple(names), rebuild) for id_, names in users.items()]
     progress.expect(len(items))
@@ -165,14 +162,13 @@ def _completed(
     workspace: Workspace, node: Node, meaning: Meaning, encoding: Encoding, table: ChunkTable
 ) -> tuple[ChunkTable, int, int]:
     """Return the references with all statistics, and how many chunks were read, and have failed."""
-    assert node.array is not None
     counts = (1,) * table.ndim if encoding.shards is None else encoding.shards.counts
     tiles, dtype = prod(counts), row_dtype(meaning.kind, table.ndim)
     statistics = table.statistics
     if statistics is None or statistics.context != meaning.context or statistics.rows.shape[1] != tiles:
         statistics = ChunkStatistics(meaning.context, blank_rows((len(table), tiles), dtype))
     is_unknown = ~_known(node, table).all(axis=1) & (table.kind != ChunkKind.ABSENT)
-    is_unknown &= within(table.index, node.array.num_chunks) & may_have_statistics(table)
+    is_unknown &= within(table.index, node.array_data.num_chunks) & may_have_statistics(table)
     unknown = np.flatnonzero(is_unknown)
     if not len(unknown):
         return table, 0, 0

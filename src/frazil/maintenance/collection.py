@@ -59,6 +59,7 @@ from frazil.repository.catalog.collection_guard import (
     Lease,
     LeaseLimit,
     announce,
+    delete_abandoned,
     delete_ended,
     delete_killed_records,
 )
@@ -66,22 +67,19 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, next_update_time
 from frazil.repository.catalog.version_info import LeaseInfo
-from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.clock import DAY_US, from_datetime, now_us, to_datetime
 from frazil.repository.retries import delete_dead
-from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 from frazil.survey.columns import (
+    Marks,
     ObjectColumns,
     ObjectListing,
     among,
     distinct,
-    each_once,
     list_objects,
     no_ids,
 )
-from frazil.survey.digests import Marks
-from frazil.survey.steps import NO_PROGRESS, Progress, side_by_side
-from frazil.survey.survey import Bounds, Survey, reachable
+from frazil.survey.survey import NO_PROGRESS, Bounds, Progress, Survey, reachable, side_by_side
 from frazil.threads import Purpose, thread_pool
 
 _BATCH: Final = 1000
@@ -206,7 +204,7 @@ _FOLDERS: Final = {
 }
 _BACKUPS: Final = "backups"
 #: The duration of the lease for new logs, in microseconds.
-_LEASE: Final = 24 * 3600 * 1_000_000
+_LEASE: Final = DAY_US
 #: The name of the backup that the collection would write.
 _PREVIEW: Final = "preview"
 _CODES: Final = {reason: number for number, reason in enumerate(GarbageReason)}
@@ -294,9 +292,7 @@ def needed(info: RepoInfo, old: CandidateFiles, earlier: ReachableFiles, survey:
     if len(old.files["chunks"]):
         survey.mark_chunks(fresh, earlier.chunks)
     return ReachableFiles(
-        earlier.chunks,
-        distinct([earlier.snapshots, ids[living]]),
-        distinct([earlier.manifests, fresh.ids]),
+        earlier.chunks, distinct([earlier.snapshots, ids[living]]), distinct([earlier.manifests, fresh.ids])
     )
 
 
@@ -384,22 +380,22 @@ class Collection:
     def _collect(self) -> GCSummary:
         context, storage = self._context, self._context.storage
         require_online(context.catalog.repo_info())
-        announcement = announce(storage)
+        record, now, ahead = announce(storage)
         try:
-            limit = self._older_than + announcement.ahead
-            delete_ended(storage, announcement.now)
-            delete_dead(storage, announcement.now)
-            delete_killed_records(storage, announcement.now, with_marks=context.spec_version > 1)
-            spared = LeaseLimit(storage, announcement.now, limit)
+            limit = self._older_than + ahead
+            delete_ended(storage, now)
+            delete_dead(storage, now)
+            delete_killed_records(storage, now, with_marks=context.spec_version > 1)
+            spared = LeaseLimit(storage, now, limit)
             older_than = spared.refresh()
             old = candidate_files(storage, older_than, limit, self._listings)
             logs = old.files["transaction_logs"]
-            unions = planned_unions(context, context.catalog.full_repo_info(), logs, announcement.now)
+            unions = planned_unions(context, context.catalog.full_repo_info(), logs, now)
             old = replace(old, shortens_log=self._shortens_log, unions=unions)
             with _unions_stored(context, unions, spared):
-                record, after, live = self._edited(old, announcement.record)
+                record, after, live = self._edited(old, record)
         except BaseException:
-            announcement.record.end(storage, leaves_mark=False)  # nothing was deleted
+            record.end(storage, leaves_mark=False)  # nothing was deleted
             raise
         ends = True
         try:
@@ -584,7 +580,7 @@ def _garbage_table(info: RepoInfo, phases: Files, backups: Backups, survey: Surv
     for reason in (GarbageReason.UNREACHABLE, GarbageReason.EXPIRED):
         dead = snapshots[reasons["snapshots"] == _CODES[reason]]
         try:
-            files = each_once([part.files for part in survey.read_versions(dead[:0], dead)])
+            files = ManifestFiles.union([part.files for part in survey.read_versions(dead[:0], dead)])
             reasons["manifests"][among(manifests, files.ids)] = _CODES[reason]
             marks = Marks(chunks)
             for part in survey.chunk_digests(files.select_manifests(among(files.ids, manifests))):

@@ -7,7 +7,7 @@ writer commits in between, only the manifests that it changed are written once m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -24,7 +24,7 @@ from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_table import within
 from frazil.format.columns import I64, U8
-from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
+from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import ArrayData
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
@@ -36,13 +36,13 @@ from frazil.repository.catalog.context import Context, with_current
 from frazil.repository.catalog.repo_changes import branch_tip, require_online
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import CommitMethod
-from frazil.repository.clock import now_us
+from frazil.repository.clock import DAY_US, now_us
 from frazil.repository.retries import turn_of
 from frazil.repository.session.commit import RESERVED, write_commit
 from frazil.repository.session.commit_files import (
     REWRITE,
-    REWRITE_AMEND,
     PendingCommit,
+    manifest_files,
     num_refs,
     put_manifests,
     split_of,
@@ -50,8 +50,8 @@ from frazil.repository.session.commit_files import (
 )
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config_document import SPLITTING
-from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects, no_ids
-from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with
+from frazil.survey.columns import ObjectListing, among, distinct, list_objects, no_ids
+from frazil.survey.survey import NO_PROGRESS, Progress, manifest_batches, run_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,9 @@ def is_amend(commit_method: str) -> bool:
     return commit_method == "amend"
 
 
-def rewrite(
-    context: Context,
-    commit: RewriteCommit,
-    write: Callable[[Snapshot], dict[bytes, PreparedManifests]] = lambda parent: {},
-) -> bytes:
+def rewrite(context: Context, commit: RewriteCommit) -> bytes:
     """Write all manifests again in a commit, and return the id of the new snapshot."""
-    start, parent = open_tip(context, commit)
-    return commit_manifests(context, commit, start, parent, write(parent), writes_others=True)
+    return commit_manifests(context, commit, *open_tip(context, commit), {}, writes_others=True)
 
 
 def open_tip(context: Context, commit: RewriteCommit) -> tuple[SessionStart, Snapshot]:
@@ -105,7 +100,7 @@ def commit_manifests(
     writes_others: bool,
 ) -> bytes:
     """Commit new manifests with the same content. The log names no chunks, so a rebase has no conflict."""
-    kind = _KINDS[commit.amend, writes_others]
+    kind = replace(REWRITE, replaces_parent=commit.amend, rewrites_manifests=writes_others)
     metadata = commit.metadata
     if writes_others:
         before = metadata.get(RESERVED)
@@ -118,14 +113,6 @@ def commit_manifests(
     )
 
 
-_KINDS: Final = {
-    (False, True): REWRITE,
-    (True, True): REWRITE_AMEND,
-    (False, False): replace(REWRITE, rewrites_manifests=False),
-    (True, False): replace(REWRITE_AMEND, rewrites_manifests=False),
-}
-
-
 #: Manifests are written again if there are this many times more of them than boxes of the splitting.
 _TOO_MANY: Final = 4
 #: The limits of one task: the bytes that it copies, and the references in its manifests.
@@ -134,7 +121,7 @@ _TASK_REFS: Final = 1 << 20
 #: The number of commits of others during a compaction after which it gives up.
 _TRIES: Final = 20
 #: The duration of the lease, in microseconds.
-_LEASE: Final = 24 * 3600 * 1_000_000
+_LEASE: Final = DAY_US
 #: An array with up to this number of references in one manifest may share a manifest with other arrays.
 _SHARED_REFS: Final = 1000
 #: A file may have checksums after its chunks: bytes for the file, and for each chunk. They are not dead.
@@ -166,8 +153,7 @@ class Unit:
     @property
     def array(self) -> ArrayData:
         """The description of the array."""
-        assert self.node.array is not None
-        return self.node.array
+        return self.node.array_data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,9 +215,8 @@ def tip_of(
     rows = np.flatnonzero(nodes.is_array & (nodes.manifests.lengths > 0))
     tip_arrays: list[TipArray] = []
     for node in map(nodes.node, rows.tolist()):
-        assert node.array is not None
-        refs = num_refs(snapshot.manifests, node.array)
-        units = tuple(_boxes(node, node.array.manifests, split_of(context, node, refs)))
+        refs = num_refs(snapshot.manifests, node.array_data)
+        units = tuple(_boxes(node, node.array_data.manifests, split_of(context, node, refs)))
         is_chosen = any(fnmatchcase(node.path, pattern) for pattern in arrays)
         tip_arrays.append(TipArray(node, units, is_chosen, refs, len(units)))
     tip = Tip(branch, snapshot, tuple(tip_arrays), int(nodes.manifests.lengths[rows].sum()))
@@ -303,11 +288,7 @@ def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:
         parts = distribute(work.unit.array, [table], ChunkTable.empty(table.ndim), work.unit.split)
         with uploading(context.storage) as puts:
             stored = put_manifests(context, puts, [(work.unit.node.id, parts)])
-        files = ManifestFiles(
-            id_matrix([each.ref.id for each in stored]),
-            np.array([each.size for each in stored], np.uint64),
-            np.array([each.num_refs for each in stored], np.uint32),
-        )
+        files = manifest_files(stored)
         packs = places.ids[np.unique(source)]
         yield Relocation(work.unit, tuple(each.ref for each in stored), files, packs, copied)
         copied = 0
@@ -385,10 +366,6 @@ class LiveUses:
             values = np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
             (np.maximum if most else np.add).at(out, rows, values)
         return LiveUses(keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES), *sums)
-
-    def live_of(self, files: U8) -> int:
-        """Return the live bytes of some files."""
-        return int(self.live[among(self.ids, files)].sum())
 
 
 def _read_uses(context: Context, item: Any) -> Iterator[tuple[bytes, LiveUses]]:
@@ -524,7 +501,7 @@ class Compaction:
             for ref in each.units[0].array.manifests:
                 use = each.units[0].array.num_chunks, each.is_chosen
                 arrays.setdefault(ref.id, {})[each.node.id] = use
-        files = each_once([tip.snapshot.manifests for tip in self._tips])
+        files = ManifestFiles.union([tip.snapshot.manifests for tip in self._tips])
         files = files.select_manifests(
             np.fromiter((id_ in arrays for id_ in id_list(files.ids)), bool, len(files))
         )
@@ -585,8 +562,7 @@ class Compaction:
                         raise
                     tip = later if isinstance(error, ConflictError) else self._survey()[tip.branch]
         raise ConflictError(
-            message=f"the branch {commit.branch} moved during each of {_TRIES} attempts to commit the "
-            "compaction. Compact when fewer writers commit",
+            message=f"{commit.branch} moved during {_TRIES} attempts. Compact when fewer writers commit",
             kind=ErrorKind.COMMIT_CONFLICT,
         )
 
@@ -599,7 +575,8 @@ class Compaction:
         # The tasks: works that follow each other, with limited bytes and references.
         weights = np.zeros(len(works))
         for number, (old, leave) in enumerate((work.unit.old, work.leave.ids) for work in works):
-            size = sum(self._uses[ref.id].live_of(leave) for ref in old) if len(leave) else 0
+            own = [self._uses[ref.id] for ref in old] if len(leave) else []
+            size = sum(int(uses.live[among(uses.ids, leave)].sum()) for uses in own)
             refs = sum(self._refs.get(ref.id, 0) for ref in old)
             weights[number] = max(size / _TASK_BYTES, refs / _TASK_REFS)
         numbers = np.floor(np.cumsum(weights) - weights / 2).astype(np.int64)
@@ -637,7 +614,7 @@ class Compaction:
                 for unit, result in zip(array.units, results, strict=True)
                 for ref in (unit.old if result is None else result.manifests)
             )
-            files = each_once([each.files for each in results if each is not None])
+            files = ManifestFiles.union([each.files for each in results if each is not None])
             no_index = np.zeros((0, 0), np.uint32)
             prepared[array.node.id] = PreparedManifests(array.node.path, manifests, files, no_index)
         return prepared

@@ -12,7 +12,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -30,19 +30,19 @@ from frazil.repository.catalog.collection_guard import (
     COLLECTIONS,
     LEASES,
     LONGEST,
+    abandoned,
     leases,
     read_markers,
 )
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
-from frazil.repository.clock import now_us, to_datetime, utc_text
-from frazil.repository.session.staged_work import abandoned
+from frazil.repository.clock import DAY_US, MICROSECOND, now_us, to_datetime, utc_text
 from frazil.survey.columns import among, distinct, no_ids
 from frazil.survey.survey import Bounds, read_manifests
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DoctorFinding(Record):
+class DoctorFinding(Record, shown_as="ops.DoctorFinding"):
     """Something that makes a repository slow, expensive or unsafe, and the command that fixes it.
 
     Attributes:
@@ -57,8 +57,6 @@ class DoctorFinding(Record):
     detail: str
     remedy: Remedy
 
-    shown_as: ClassVar[str] = "ops.DoctorFinding"
-
     @property
     def command(self) -> str:
         """The Python call that fixes it, on a handle ``repo``."""
@@ -69,7 +67,7 @@ class DoctorFinding(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DoctorReport(Record):
+class DoctorReport(Record, shown_as="ops.DoctorReport"):
     """The result of ``Repository.upkeep.doctor``.
 
     Attributes:
@@ -79,8 +77,6 @@ class DoctorReport(Record):
 
     findings: list[DoctorFinding] = field(default_factory=list, hash=False)
     checks: tuple[str, ...] = ()
-
-    shown_as: ClassVar[str] = "ops.DoctorReport"
 
     @property
     def ok(self) -> bool:
@@ -102,23 +98,22 @@ class DoctorReport(Record):
 
 
 _MIB: Final = 1 << 20
-_DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)
 #: Fewer small files, backups or manifests are no finding.
 _MANY_FILES: Final = 1000
 #: The bytes of all backups that are a finding.
 _BACKUP_BYTES: Final = 1 << 30
 #: The age of backups that a collection deletes, longer than any job runs.
-_COLLECTED_US: Final = 30 * _DAY_US
+_COLLECTED_US: Final = 30 * DAY_US
 #: The references of one manifest that are too many.
 _MANY_REFERENCES: Final = 2_000_000
 #: The mean number of references of many manifests that is too small.
 _FEW_REFERENCES: Final = 500
 #: A lease that is older than this is reported as stale.
-_STALE_US: Final = _DAY_US
+_STALE_US: Final = DAY_US
 #: An update that is newer than this far in the future is of a wrong clock.
-_CLOCK_US: Final = timedelta(minutes=5) // timedelta(microseconds=1)
+_CLOCK_US: Final = timedelta(minutes=5) // MICROSECOND
 #: The age of staged files without a lease.
-_STAGED_US: Final = 7 * _DAY_US
+_STAGED_US: Final = 7 * DAY_US
 
 
 @dataclass(frozen=True)
@@ -234,7 +229,7 @@ def _unreadable_leases(doctor: DoctorContext) -> Iterator[_Finding]:
 def _killed_collections(doctor: DoctorContext) -> Iterator[_Finding]:
     for marker in read_markers(doctor.context.storage, COLLECTIONS, ".garbage"):
         age = now_us() - marker.modified
-        if not marker.content.get("done") and age > LONGEST // timedelta(microseconds=1):
+        if not marker.content.get("done") and age > LONGEST // MICROSECOND:
             detail = f"the collection that began at {utc_text(marker.modified)} has not ended"
             yield marker.key, detail, _collect(_COLLECTED_US)
 

@@ -44,19 +44,10 @@ from frazil.repository.catalog.repo_changes import (
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id
-from frazil.survey.steps import NO_PROGRESS, Progress
+from frazil.survey.survey import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class Expiry:
-    """The snapshots to expire: all that were flushed before ``older_than`` (microseconds since 1970)."""
-
-    older_than: int
-    branches: bool = False
-    tags: bool = False
-
-
-def expire(info: RepoInfo, what: Expiry) -> Decision:
+def expire(info: RepoInfo, older_than: int, deletes_branches: bool, deletes_tags: bool) -> Decision:
     """Return the repo info after an expiration, and the report. A pure function.
 
     The first version stays, and the tip of ``main``, and the tips of other branches and of tags unless the
@@ -64,12 +55,12 @@ def expire(info: RepoInfo, what: Expiry) -> Decision:
     leads to them. A version whose parent is removed gets the first version as its parent.
     """
     table = info.table
-    is_old = table.flushed_at() < what.older_than
+    is_old = table.flushed_at() < older_than
     old = is_old & (table.parents() >= 0)
-    branches = _left(info.branches, info, old) if what.branches else info.branches
+    branches = _left(info.branches, info, old) if deletes_branches else info.branches
     if MAIN in info.branches:
         branches = {**branches, MAIN: info.branches[MAIN]}
-    tags = _left(info.tags, info, old) if what.tags else info.tags
+    tags = _left(info.tags, info, old) if deletes_tags else info.tags
     stays, removed = RetentionRules(len(table)), RetentionRules(len(table))
     stays.add("first version", table.parents() < 0)
     add_refs(stays, info, "tip of branch", branches)
@@ -85,7 +76,9 @@ def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[st
     return {name: id_ for (name, id_), flag in zip(refs.items(), old[rows].tolist(), strict=True) if not flag}
 
 
-def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) -> U8:
+def expire_v1(
+    context: Context, older_than: int, deletes_branches: bool, deletes_tags: bool, progress: Progress
+) -> U8:
     """Expire snapshots file by file, and return the ids of the removed snapshots. A step is one ref."""
     info = context.catalog.repo_info()
     snapshots = info.snapshots
@@ -93,12 +86,12 @@ def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) 
     progress.expect(len(info.tags) + len(info.branches))
     ids: set[bytes] = set()
     for refs, deletes, remove in (
-        (info.tags, what.tags, delete_tag),
-        (info.branches, what.branches, delete_branch),
+        (info.tags, deletes_tags, delete_tag),
+        (info.branches, deletes_branches, delete_branch),
     ):
         for name in sorted(refs):
             rows = snapshots.chain(require_snapshot(info, refs[name]))
-            old = np.array([entry.flushed_at for entry in snapshots.entries(rows)]) < what.older_than
+            old = np.array([entry.flushed_at for entry in snapshots.entries(rows)]) < older_than
             old[-1] = False
             if deletes and old[0] and not (refs is info.branches and name == MAIN):
                 ids.update(map(snapshots.id_of, rows[:-1].tolist()))
@@ -130,32 +123,29 @@ def _expire_line(context: Context, snapshots: SnapshotsV1, rows: I64, old: NDArr
 
 @dataclass(frozen=True, slots=True)
 class SquashRange:
-    """The versions of a branch after ``since``, up to ``until``, as ids. ``until`` None is the tip."""
+    """The versions of a branch after ``since``, up to ``until``, as ids. ``until`` None is the tip.
+
+    With a message, a new version replaces the tip. ``metadata`` are added to those of the tip.
+    """
 
     branch: str
     since: bytes
-    until: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SquashCommit:
-    """The message of the version that replaces the tip, and items that are added to its metadata."""
-
-    message: str
+    until: bytes | None
+    message: str | None
     metadata: Mapping[str, Any]
 
 
-def squash(context: Context, span: SquashRange, commit: SquashCommit | None) -> bytes:
+def squash(context: Context, span: SquashRange) -> bytes:
     """Remove the versions between two versions of a branch, in one update of the repository."""
-    if commit is None:
+    if span.message is None:
         change = _squash_change(span)
         return change.result(context.catalog.update_repo_info(change))
-    while (id_ := _attempt(context, span, commit)) is None:
+    while (id_ := _attempt(context, span, span.message)) is None:
         pass  # a garbage collection ran at the same time, and may have deleted the new files
     return id_
 
 
-def _attempt(context: Context, span: SquashRange, commit: SquashCommit) -> bytes | None:
+def _attempt(context: Context, span: SquashRange, message: str) -> bytes | None:
     """Store a new tip, and make it visible. Return None if a garbage collection ran in between."""
     start = context.catalog.begin_commit()
     require_online(start.info)
@@ -163,18 +153,17 @@ def _attempt(context: Context, span: SquashRange, commit: SquashCommit) -> bytes
     table = start.info.table
     tip = start.info.table.entry(int(rows[0]))
     if start.info.branches[span.branch] != tip.id:
-        raise InvalidInputError(
+        raise _refusal(
             f"until must be the tip of the branch `{span.branch}` if a message is given, got "
-            f"`{id_to_text(tip.id)}`. Leave out until or message",
-            ErrorKind.NOT_ALLOWED,
+            f"`{id_to_text(tip.id)}`. Leave out until or message"
         )
     start.save_backup(context.storage)
     new = replace(
         context.assets.snapshot(tip.id),
         id=new_object_id(),
         flushed_at=max(now_us(), tip.flushed_at + 1),
-        message=commit.message,
-        metadata={**tip.metadata, **commit.metadata},
+        message=message,
+        metadata={**tip.metadata, **span.metadata},
         parent_id=table.id_of(int(rows[-1])),
     )
     # Its transaction log has the changes of the replaced snapshot.
@@ -188,6 +177,11 @@ def _attempt(context: Context, span: SquashRange, commit: SquashCommit) -> bytes
     return new.id
 
 
+def _refusal(problem: str) -> InvalidInputError:
+    """Return the error for a range that cannot be squashed."""
+    return InvalidInputError(problem, ErrorKind.NOT_ALLOWED)
+
+
 def _rows_of(info: RepoInfo, span: SquashRange) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the rows from the later version to the earlier one, both included."""
     history = info.table.chain(require_snapshot(info, branch_tip(info, span.branch)))
@@ -196,25 +190,23 @@ def _rows_of(info: RepoInfo, span: SquashRange) -> np.ndarray[Any, np.dtype[np.i
     places = [np.flatnonzero(history == row) for row in ends]
     for name, row, place in zip(("since", "until"), ends, places, strict=True):
         if not len(place):
-            raise InvalidInputError(
+            raise _refusal(
                 f"{name} must be a version in the history of the branch `{span.branch}`, got "
-                f"`{id_to_text(info.table.id_of(row))}`. Repository.ancestry lists its versions",
-                ErrorKind.NOT_ALLOWED,
+                f"`{id_to_text(info.table.id_of(row))}`. Repository.ancestry lists its versions"
             )
     since, until = (int(place[0]) for place in places)
     if until >= since:
-        raise InvalidInputError(
-            f"since must be older than until, got `{id_to_text(info.table.id_of(ends[0]))}`. Exchange them",
-            ErrorKind.NOT_ALLOWED,
+        raise _refusal(
+            f"since must be older than until, got `{id_to_text(info.table.id_of(ends[0]))}`. Exchange them"
         )
     return history[until : since + 1]
 
 
-def squash_report(info: RepoInfo, span: SquashRange, commit: SquashCommit | None) -> RetentionReport:
+def squash_report(info: RepoInfo, span: SquashRange) -> RetentionReport:
     """Return the versions that leave the history of the branch, and those that stay in it."""
     require_online(info)
     table, rows = info.table, _rows_of(info, span)
-    leaving = rows[1:-1] if commit is None else rows[:-1]
+    leaving = rows[1:-1] if span.message is None else rows[:-1]
     removed, stays = RetentionRules(len(table)), RetentionRules(len(table))
     removed.add(f"squashed into `{id_to_text(table.id_of(int(rows[0])))}`", leaving)
     history = table.chain(require_snapshot(info, branch_tip(info, span.branch)))
@@ -237,10 +229,9 @@ def _squash_change(span: SquashRange, new: Snapshot | None = None) -> RecordedCh
             left = _without_unused(info, after, rows[1:-1])
             return RepoUpdate(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), old
         if info.branches[span.branch] != old:
-            raise InvalidInputError(
+            raise _refusal(
                 f"until must be the tip of the branch `{span.branch}`, but another writer has committed "
-                "since. Squash again",
-                ErrorKind.NOT_ALLOWED,
+                "since. Squash again"
             )
         # The repo info after ``new`` replaced the tip. Both are listed.
         replaced = info.table.entry(end)

@@ -8,7 +8,7 @@ stays as it is if a session, a stream, a job or a ref may name its version, or i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
@@ -25,6 +25,7 @@ from frazil.format.snapshot import SnapshotTable
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import recorded_snapshots
+from frazil.repository.clock import MICROSECOND
 from frazil.repository.ids import new_object_id
 from frazil.survey.columns import ObjectListing
 
@@ -52,28 +53,27 @@ def collapse(table: SnapshotTable, keep: NDArray[np.bool_], parent: NewParent) -
         return table
     parents = table.parents()
     rows = np.flatnonzero(keep & (parents >= 0) & ~keep[parents])
-    linked = (_onto_root if parent is NewParent.ROOT else _onto_next)(table, rows, keep)
+    if parent is NewParent.ROOT:
+        linked = _shortened(table, list(table.chains(rows.tolist())))
+    else:
+        linked = _onto_next(table, rows, keep)
     return linked.select_snapshots(keep, {}, {})
 
 
 def relink(table: SnapshotTable, row: int, parent: int) -> SnapshotTable:
     """Return the table with an ancestor of a snapshot as its parent. All snapshots stay in the table."""
     chain = table.chain(row)
-    skipped = chain[1 : int(np.argmax(chain == parent))][::-1]
-    logs = np.concatenate([_with_own(table).take(skipped).compact().values, table.pruned().row(row)])
-    parents = table.parents().copy()
-    parents[row] = parent
-    return table.relinked(parents, _with_lists(table.pruned(), np.array([row]), [logs]))
+    return _shortened(table, [chain[: int(np.argmax(chain == parent)) + 1]])
 
 
-def _onto_root(table: SnapshotTable, rows: NDArray[np.int64], keep: NDArray[np.bool_]) -> SnapshotTable:
-    logs = _with_own(table)
-    parents = table.parents().copy()
-    lists = []
-    for row, chain in zip(rows.tolist(), table.chains(rows.tolist()), strict=True):
-        skipped = chain[1:-1][::-1]
-        lists.append(np.concatenate([logs.take(skipped).compact().values, table.pruned().row(row)]))
-        parents[row] = chain[-1]
+def _shortened(table: SnapshotTable, chains: Sequence[I64]) -> SnapshotTable:
+    """Return the table in which the last row of each chain is the parent of the first."""
+    logs, parents, lists = _with_own(table), table.parents().copy(), list[NDArray[np.void]]()
+    for chain in chains:
+        skipped = logs.take(chain[1:-1][::-1]).compact().values
+        lists.append(np.concatenate([skipped, table.pruned().row(int(chain[0]))]))
+        parents[chain[0]] = chain[-1]
+    rows = np.array([chain[0] for chain in chains], np.int64)
     return table.relinked(parents, _with_lists(table.pruned(), rows, lists))
 
 
@@ -135,7 +135,7 @@ def planned_unions(context: Context, info: RepoInfo, logs: ObjectListing, now: i
     """Read the logs that a collection unites, and return their unions, under new ids."""
     if info.spec_version < 2 or not info.table.pruned().lengths.any():
         return []
-    lifetime = max(_AGE, context.settings.session_lifetime) // timedelta(microseconds=1)
+    lifetime = max(_AGE, context.settings.session_lifetime) // MICROSECOND
     groups = dict.fromkeys(_groups(info, logs.select_files(logs.modified < now - lifetime)))
     unions = []
     for ids in groups:

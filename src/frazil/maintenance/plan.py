@@ -23,7 +23,7 @@ from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, to_datetime
-from frazil.survey.columns import ObjectColumns
+from frazil.survey.columns import ObjectColumns, joined_columns
 
 #: The number of files whose texts are made at a time.
 _BLOCK: Final = 10_000
@@ -60,7 +60,7 @@ class GarbageFolder:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GarbageFile(Record):
+class GarbageFile(Record, shown_as="ops.GarbageFile"):
     """A file that a garbage collection would delete.
 
     Attributes:
@@ -77,8 +77,6 @@ class GarbageFile(Record):
     size_bytes: int
     modified_at: datetime
     reason: GarbageReason
-
-    shown_as: ClassVar[str] = "ops.GarbageFile"
 
 
 class LazyRows[T](Sequence[T]):
@@ -156,7 +154,7 @@ class GarbageFiles(LazyRows[GarbageFile]):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GCSummary(Record):
+class GCSummary(Record, shown_as="ops.GCSummary"):
     """The result of a garbage collection.
 
     Attributes:
@@ -199,8 +197,6 @@ class GCSummary(Record):
     leases: list[LeaseInfo] = field(default_factory=list, hash=False)
     files: Sequence[GarbageFile] = field(default_factory=GarbageFiles, compare=False)
 
-    shown_as: ClassVar[str] = "ops.GCSummary"
-
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         values = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "leases"]
         for name, value in values:
@@ -218,7 +214,7 @@ _SHOWN_IF_SET: Final = {
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ChunkStorageStats(Record):
+class ChunkStorageStats(Record, shown_as="ops.ChunkStorageStats"):
     """The number of bytes of chunks by their location. Statistics can be added with ``+``.
 
     Attributes:
@@ -230,8 +226,6 @@ class ChunkStorageStats(Record):
     native_bytes: int = 0
     virtual_bytes: int = 0
     inlined_bytes: int = 0
-
-    shown_as: ClassVar[str] = "ops.ChunkStorageStats"
 
     def non_virtual_bytes(self) -> int:
         """Return the number of bytes that the repository itself stores.
@@ -346,16 +340,13 @@ class LiveFiles:
     def union(parts: Sequence[LiveFiles]) -> LiveFiles:
         """Return the files of several parts, each once."""
         whole = [LiveFiles(), *parts]
-        ids = np.concatenate([part.ids for part in whole])
+        ids, sizes, live = joined_columns(whole, "ids", "sizes", "live")
         first = np.unique(id_keys(ids), return_index=True)[1]
-        sizes, live = (
-            np.concatenate([getattr(part, name) for part in whole])[first] for name in ("sizes", "live")
-        )
-        return LiveFiles(ids[first], sizes, live)
+        return LiveFiles(ids[first], sizes[first], live[first])
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class CompactionReport(Record):
+class CompactionReport(Record, shown_as="CompactionReport"):
     """The plan or the result of a compaction. Sizes are in bytes.
 
     Attributes:
@@ -376,8 +367,6 @@ class CompactionReport(Record):
     manifests: int = 0
     new_manifests: int = 0
     snapshots: Mapping[str, str] = field(default_factory=dict)
-
-    shown_as: ClassVar[str] = "CompactionReport"
 
     @property
     def is_empty(self) -> bool:
@@ -406,7 +395,7 @@ class CompactionReport(Record):
             yield f"branch {branch}", id_
 
 
-class UpkeepPlan[P: Record, R](Record):
+class UpkeepPlan[P: Record, R](Record, shown_as="UpkeepPlan"):
     """What an operation of ``repo.upkeep`` would do. `apply` does it.
 
     The plan reads the repository when it is printed, or when ``report`` is used, and writes nothing. `apply`
@@ -420,8 +409,6 @@ class UpkeepPlan[P: Record, R](Record):
         >>> len(plan.report.removed), len(plan.apply().removed)
         (0, 0)
     """
-
-    shown_as: ClassVar[str] = "UpkeepPlan"
 
     def __init__(self, operation: str, preview: Callable[[], P], perform: Callable[[], R]) -> None:
         self._operation = operation

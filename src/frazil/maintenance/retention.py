@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -28,7 +28,7 @@ from frazil.maintenance.links import NewParent, collapse
 from frazil.maintenance.plan import LazyRows, RecordedChange, require_age
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_update import RepoUpdate
-from frazil.repository.clock import from_datetime, to_datetime
+from frazil.repository.clock import MICROSECOND, from_datetime, to_datetime
 
 _AUTHOR: Final = "author"
 _ABSENT: Final = object()
@@ -62,8 +62,7 @@ class CommitPattern:
         check_fields(self)
         if self.message is None and not self._items():
             raise InvalidInputError(
-                "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "
-                'would meet it. Pass message="*" for that'
+                'CommitPattern() must have a message, an author or metadata. message="*" means all commits'
             )
 
     def _items(self) -> dict[str, Any]:
@@ -102,7 +101,7 @@ _DAY_US: Final = 24 * _HOUR_US
 _DAYS_AFTER_MONDAY: Final = 3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: The range of ``datetime`` with a tolerance of two days for zones. Other times are clipped to it.
-_LAST_US: Final = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LAST_US: Final = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // MICROSECOND
 
 
 class Period(StrEnum):
@@ -123,7 +122,7 @@ def periods(times: I64, period: Period, zone: tzinfo) -> I64:
         quarters, place = np.unique(times // _QUARTER_US, return_inverse=True)
         moments = (_EPOCH + timedelta(microseconds=each) for each in (quarters * _QUARTER_US).tolist())
         local = [moment.astimezone(zone).utcoffset() or timedelta(0) for moment in moments]
-        offsets = np.array([each // timedelta(microseconds=1) for each in local], np.int64)[place]
+        offsets = np.array([each // MICROSECOND for each in local], np.int64)[place]
     if period is Period.HOUR:
         return (times + offsets % _HOUR_US) // _HOUR_US
     days = (times + offsets) // _DAY_US
@@ -207,8 +206,7 @@ class Retention:
         self._time_zone()
         if not (self.last or self._counts() or self.newer_than is not None or self.where):
             raise InvalidInputError(
-                "Retention() must have a rule, got none. Every version except the tips and tags would be "
-                "removed. Pass last=1 for that"
+                "Retention() must have a rule, got none. Pass last=1 to retain only tips and tags"
             )
 
     def _counts(self) -> dict[Period, Count]:
@@ -249,15 +247,11 @@ def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolici
     for name, each in pairs.items():
         if not isinstance(name, str) or not isinstance(each, Retention):
             raise TypeError(
-                f"policy must have Retention values by names of branches, got {type(each).__name__} for "
-                f"{name!r:.80}"
+                f"policy must have Retention values by branches, got {type(each).__name__} for {name!r:.80}"
             )
     if not pairs:
         raise InvalidInputError("policy must have at least one branch, got an empty dict")
     return tuple(pairs.items())
-
-
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(slots=True, eq=False)
@@ -310,7 +304,7 @@ def add_policy(
         rules.add(f"one of the last {policy.last} on `{name}`", history[: policy.last])
     if policy.newer_than is not None:
         age = policy.newer_than
-        limit = now - age // _MICROSECOND if isinstance(age, timedelta) else from_datetime(age)
+        limit = now - age // MICROSECOND if isinstance(age, timedelta) else from_datetime(age)
         rules.add(f"newer than the limit of `{name}`", history[times >= limit])
     for period, count in policy._counts().items():
         _, first = np.unique(periods(times, period, policy._time_zone()), return_index=True)
@@ -325,7 +319,7 @@ def add_policy(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class VersionReason(Record):
+class VersionReason(Record, shown_as="ops.VersionReason"):
     """A version in the report of an expiration.
 
     Attributes:
@@ -339,8 +333,6 @@ class VersionReason(Record):
     written_at: datetime
     message: str
     reasons: tuple[str, ...]
-
-    shown_as: ClassVar[str] = "ops.VersionReason"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "id", self.id
@@ -393,7 +385,7 @@ class VersionList(LazyRows[VersionReason]):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class RetentionReport(Record):
+class RetentionReport(Record, shown_as="ops.RetentionReport"):
     """The result of an expiration, or what it would do.
 
     Attributes:
@@ -407,8 +399,6 @@ class RetentionReport(Record):
     retained: VersionList
     deleted_branches: tuple[str, ...] = ()
     deleted_tags: tuple[str, ...] = ()
-
-    shown_as: ClassVar[str] = "ops.RetentionReport"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "removed", counted(len(self.removed), "version")

@@ -19,9 +19,8 @@ from frazil.format.snapshot import Node
 from frazil.maintenance.plan import ChunkStorageStats
 from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.context import Context
-from frazil.survey.digests import DistinctRanges
-from frazil.survey.steps import run_with, snapshot_batches
-from frazil.survey.survey import Bounds, Survey, reachable
+from frazil.survey.columns import DistinctRanges
+from frazil.survey.survey import Bounds, Survey, reachable, run_with, snapshot_batches
 
 
 def storage_stats(
@@ -56,19 +55,16 @@ class ArraySizes:
 
 
 def array_sizes(
-    context: Context,
-    arrays: Sequence[tuple[Node, int | None]],
-    engine: Engine | EngineName | None = None,
+    context: Context, arrays: Sequence[tuple[Node, int | None]], engine: Engine | EngineName | None = None
 ) -> list[ArraySizes]:
     """Return the sizes of arrays of a version, each with an axis or None. Each manifest is read once."""
     sizes: dict[bytes, ArraySizes] = {}
     users: dict[bytes, list[tuple[bytes, tuple[int, ...], int | None]]] = {}
     for node, axis in arrays:
-        assert node.array is not None
-        counts = node.array.num_chunks
+        counts = node.array_data.num_chunks
         shape = (_KINDS, 1 if axis is None else counts[axis])
         sizes[node.id] = ArraySizes(node, np.zeros(shape, np.int64), np.zeros(shape, np.int64))
-        for ref in node.array.manifests:
+        for ref in node.array_data.manifests:
             users.setdefault(ref.id, []).append((node.id, counts, axis))
     items = snapshot_batches(list(users.items()), _BATCH)
     for node_id, code, counts_of, bytes_of in run_with(context, engine)(_read_sizes, items):

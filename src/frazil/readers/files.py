@@ -22,14 +22,12 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, override
+from typing import Any, Final, override
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
+from frazil.storage.base import Storage
 from frazil.storage.urls import StorageUrl, parse_url
 from frazil.threads import Purpose, map_bounded
-
-if TYPE_CHECKING:
-    from frazil.storage.base import Storage
 
 
 def damaged(url: str, expected: str, actual: object) -> FormatError:

@@ -33,10 +33,7 @@ import numpy as np
 import rasterio  # type: ignore[import-untyped]  # it ships no types
 import zstandard
 from numpy.typing import NDArray
-from rasterio.errors import (  # type: ignore[import-untyped]  # the same
-    NotGeoreferencedWarning,
-    RasterioError,
-)
+from rasterio.errors import NotGeoreferencedWarning, RasterioError  # type: ignore[import-untyped]  # the same
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
 from frazil.cf import PACKED
@@ -202,8 +199,6 @@ def read_directory(file: SourceFile, page: int = 1) -> Directory:
 
 #: The usual name of the variable of the pixels.
 DATA: Final = "band_data"
-#: A function that reads a region of a variable: `frazil.readers.base_reader.Reader.read`.
-type ReadRegion = Callable[[str, tuple[slice, ...]], NDArray[Any]]
 
 _COMPRESSIONS: Final = {
     1: "none",
@@ -238,44 +233,6 @@ _ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
 def compression_name(code: int) -> str:
     """Return the name of a compression, by the value of its tag."""
     return _COMPRESSIONS.get(code, f"compression {code}")
-
-
-def image_references(
-    url: str, layout: TiffLayout, variable: VariableSchema, read: ReadRegion
-) -> ChunkReferences | NotVirtual:
-    """Return references to the tiles or strips of the first image. ``read`` reads a shorter last strip."""
-    if (reason := _why_not(layout, variable)) is not None:
-        return NotVirtual(reason)
-    compression = _COMPRESSIONS[layout.compression]
-    dtype = variable.dtype.newbyteorder(">" if layout.big_endian else "<")
-    codecs = [bytes_codec(dtype), *_CODECS[compression]]
-    if layout.bands > 1 and not layout.planar:
-        codecs.insert(0, {"name": "transpose", "configuration": {"order": [1, 2, 0]}})
-    rows, columns = -(-layout.height // layout.chunk[0]), -(-layout.width // layout.chunk[1])
-    index = np.indices((layout.bands if layout.planar else 1, rows, columns), np.uint32).reshape(3, -1).T
-    stored = np.flatnonzero(layout.length)
-    references = references_to_file(
-        url,
-        (1 if layout.planar else layout.bands, *layout.chunk),
-        codecs,
-        dtype,
-        variable.fill_value if variable.fill_value is not None else dtype.type(0),
-        index[stored],
-        layout.offset[stored],
-        layout.length[stored],
-    )
-    if layout.tiled or not layout.height % layout.chunk[0]:
-        return references
-    strips, first = {}, (rows - 1) * layout.chunk[0]
-    for row in np.flatnonzero(references.index[:, 1] == rows - 1).tolist():
-        band = int(references.index[row, 0])
-        bands = slice(band, band + 1) if layout.planar else slice(0, layout.bands)
-        values = read(variable.name, (bands, slice(first, layout.height), slice(0, layout.width)))
-        whole = np.zeros(references.chunks, references.dtype)
-        whole[:, : values.shape[1]] = values
-        pixels = whole if layout.planar else whole.transpose(1, 2, 0)
-        strips[row] = _ENCODERS[compression](pixels.tobytes())
-    return references.with_inline(strips)
 
 
 def _why_not(layout: TiffLayout, variable: VariableSchema) -> str | None:
@@ -367,12 +324,8 @@ _TEXTS: Final = {
 }
 #: The names in GDAL of tags that are not texts.
 _NUMBERS: Final = (
-    "AREA_OR_POINT",
-    "TIFFTAG_XRESOLUTION",
-    "TIFFTAG_YRESOLUTION",
-    "TIFFTAG_RESOLUTIONUNIT",
-    "TIFFTAG_MINSAMPLEVALUE",
-    "TIFFTAG_MAXSAMPLEVALUE",
+    *("AREA_OR_POINT", "TIFFTAG_XRESOLUTION", "TIFFTAG_YRESOLUTION"),
+    *("TIFFTAG_RESOLUTIONUNIT", "TIFFTAG_MINSAMPLEVALUE", "TIFFTAG_MAXSAMPLEVALUE"),
 )
 #: Attributes that control how xarray decodes values. Tags with these names are ignored, because GDAL uses the
 #: nodata, scale and offset of the file.
@@ -578,9 +531,41 @@ class GeoTiffReader(Reader):
 
     @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
-        variable = self.variable(name)
+        """Return references to the tiles or strips of the first image."""
+        variable, layout = self.variable(name), self._layout
         if name != self._data:
             return NotVirtual("computed from the metadata of the file")
         if self._page is not None:
             return NotVirtual("a page that is not the first")
-        return image_references(self.file.location, self._layout, variable, self.read)
+        if (reason := _why_not(layout, variable)) is not None:
+            return NotVirtual(reason)
+        compression = _COMPRESSIONS[layout.compression]
+        dtype = variable.dtype.newbyteorder(">" if layout.big_endian else "<")
+        codecs = [bytes_codec(dtype), *_CODECS[compression]]
+        if layout.bands > 1 and not layout.planar:
+            codecs.insert(0, {"name": "transpose", "configuration": {"order": [1, 2, 0]}})
+        rows, columns = -(-layout.height // layout.chunk[0]), -(-layout.width // layout.chunk[1])
+        index = np.indices((layout.bands if layout.planar else 1, rows, columns), np.uint32).reshape(3, -1).T
+        stored = np.flatnonzero(layout.length)
+        references = references_to_file(
+            self.file.location,
+            (1 if layout.planar else layout.bands, *layout.chunk),
+            codecs,
+            dtype,
+            variable.fill_value if variable.fill_value is not None else dtype.type(0),
+            index[stored],
+            layout.offset[stored],
+            layout.length[stored],
+        )
+        if layout.tiled or not layout.height % layout.chunk[0]:
+            return references
+        strips, first = {}, (rows - 1) * layout.chunk[0]
+        for row in np.flatnonzero(references.index[:, 1] == rows - 1).tolist():
+            band = int(references.index[row, 0])
+            bands = slice(band, band + 1) if layout.planar else slice(0, layout.bands)
+            values = self.read(name, (bands, slice(first, layout.height), slice(0, layout.width)))
+            whole = np.zeros(references.chunks, references.dtype)
+            whole[:, : values.shape[1]] = values
+            pixels = whole if layout.planar else whole.transpose(1, 2, 0)
+            strips[row] = _ENCODERS[compression](pixels.tobytes())
+        return references.with_inline(strips)

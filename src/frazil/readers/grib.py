@@ -251,16 +251,8 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 _NOUNS: Final[Mapping[str, str]] = {"time": "times", "step": "steps", "number": "members"}
 #: Keys that distinguish variables of one name, the most descriptive key first.
 _VARIABLE_KEYS: Final = (
-    "parameter",
-    "typeOfLevel",
-    "stepType",
-    "dataType",
-    "gridType",
-    "gridShape",
-    "stepUnits",
-    "uvRelativeToGrid",
-    "shortName",
-    "paramId",
+    *("parameter", "typeOfLevel", "stepType", "dataType", "gridType", "gridShape"),
+    *("stepUnits", "uvRelativeToGrid", "shortName", "paramId"),
 )
 #: Cubes of this ``stepType`` keep the plain name, whatever their size.
 _PLAIN: Final = "instant"
@@ -557,50 +549,6 @@ _CCSDS_BITS: Final = 24
 _SEVERAL: Final = "several fields in one message: the codec gribberish reads the first"
 
 
-def message_references(
-    url: str, path: str, variable: VariableSchema, array: Any
-) -> ChunkReferences | NotVirtual:
-    """Return references with the location ``url`` to the messages of an array on disk of cfgrib."""
-    with needs("a reference to GRIB"):
-        decode = importlib.import_module("gribberish").parse_grib_array
-    rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]
-    if any(not isinstance(at, int) for _, at in rows):
-        return NotVirtual(_SEVERAL)
-    decoded: set[Packing] = set()
-    lengths = []
-    with open(path, "rb") as stream:
-        for index, at in rows:
-            stream.seek(at)
-            head = stream.read(_FIRST)
-            if edition(head) != 2:
-                return NotVirtual("GRIB edition 1: the codec gribberish decodes edition 2")
-            size = length(head)
-            lengths.append(size)
-            coding = packing(stream, at, size)
-            if coding is None:
-                raise damaged(url, f"sections up to the end of the message at byte {at}", "other lengths")
-            if coding in decoded:
-                continue
-            decoded.add(coding)
-            stream.seek(at)
-            if reason := _why_not(coding, decode, stream.read(size), array, index, at):
-                return NotVirtual(reason)
-    header = len(variable.shape) - array.geo_ndim
-    grid_index = np.zeros((len(rows), len(variable.shape)), np.uint32)
-    grid_index[:, :header] = np.array([index for index, _ in rows], np.uint32).reshape(len(rows), header)
-    name = "values" if variable.name in _HORIZONTAL else variable.name
-    return references_to_file(
-        url,
-        (1,) * header + variable.shape[header:],
-        [{"name": CODEC, "configuration": {"var": name}}],
-        variable.dtype,
-        np.array(np.nan, variable.dtype)[()],
-        grid_index,
-        np.array([at for _, at in rows], np.uint64),
-        np.array(lengths, np.uint64),
-    )
-
-
 def _why_not(
     packing: Packing, decode: Any, message: bytes, array: Any, index: tuple[int, ...], at: int
 ) -> str | None:
@@ -702,7 +650,50 @@ class GribReader(Reader):
             mode = scanning(array.index.first())
             return NotVirtual(f"{mode}: the codec gribberish gives the points in another order")
         with self.library_call(f"messages of {name!r}"):
-            return message_references(self.file.location, self._path, variable, array)
+            return self._message_references(variable, array)
+
+    def _message_references(self, variable: VariableSchema, array: Any) -> ChunkReferences | NotVirtual:
+        """Return references to the messages of an array on disk of cfgrib."""
+        with needs("a reference to GRIB"):
+            decode = importlib.import_module("gribberish").parse_grib_array
+        rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]
+        if any(not isinstance(at, int) for _, at in rows):
+            return NotVirtual(_SEVERAL)
+        decoded: set[Packing] = set()
+        lengths = []
+        with open(self._path, "rb") as stream:
+            for index, at in rows:
+                stream.seek(at)
+                head = stream.read(_FIRST)
+                if edition(head) != 2:
+                    return NotVirtual("GRIB edition 1: the codec gribberish decodes edition 2")
+                size = length(head)
+                lengths.append(size)
+                coding = packing(stream, at, size)
+                if coding is None:
+                    raise damaged(
+                        self.file.url, f"sections up to the end of the message at byte {at}", "other lengths"
+                    )
+                if coding in decoded:
+                    continue
+                decoded.add(coding)
+                stream.seek(at)
+                if reason := _why_not(coding, decode, stream.read(size), array, index, at):
+                    return NotVirtual(reason)
+        header = len(variable.shape) - array.geo_ndim
+        grid_index = np.zeros((len(rows), len(variable.shape)), np.uint32)
+        grid_index[:, :header] = np.array([index for index, _ in rows], np.uint32).reshape(len(rows), header)
+        name = "values" if variable.name in _HORIZONTAL else variable.name
+        return references_to_file(
+            self.file.location,
+            (1,) * header + variable.shape[header:],
+            [{"name": CODEC, "configuration": {"var": name}}],
+            variable.dtype,
+            np.array(np.nan, variable.dtype)[()],
+            grid_index,
+            np.array([at for _, at in rows], np.uint64),
+            np.array(lengths, np.uint64),
+        )
 
 
 def _schema(name: str, variable: Any, names: Names) -> VariableSchema:

@@ -152,19 +152,9 @@ def chunk_map(dataset: h5py.Dataset) -> ChunkMap:
 
 
 #: Attributes that libraries write for internal use.
-_HIDDEN: Final = frozenset(
-    {
-        "CLASS",
-        "NAME",
-        "DIMENSION_LIST",
-        "DIMENSION_LABELS",
-        "REFERENCE_LIST",
-        "_NCProperties",
-        "_NCOPY",
-        "_Netcdf4Coordinates",
-        "_Netcdf4Dimid",
-        "_nc3_strict",
-    }
+_HIDDEN: Final = (
+    *("CLASS", "NAME", "DIMENSION_LIST", "DIMENSION_LABELS", "REFERENCE_LIST"),
+    *("_NCProperties", "_NCOPY", "_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict"),
 )
 #: The errors of h5py for types that numpy does not have. Damaged files raise other errors (``OSError``).
 _NO_TYPE: Final = (TypeError, ValueError, NotImplementedError)
@@ -477,19 +467,6 @@ class _GroupSchema:
             self.variables.append(VariableSchema(own, (*dims, *inner), shape, each.dtype, dict(attrs)))
 
 
-def fields_of(group: h5py.Group) -> dict[str, tuple[str, CompoundField]]:
-    """Return the key of the dataset and the field of each variable that is a field of a compound type."""
-    fields: dict[str, tuple[str, CompoundField]] = {}
-    for key in group:
-        member = group.get(key)
-        if isinstance(member, h5py.Dataset) and is_compound(member):
-            for each in compound_fields(member.dtype):
-                name = "_".join((key.removeprefix(NOT_A_COORDINATE), *each.path))
-                if name not in group:
-                    fields.setdefault(name, (key, each))
-    return fields
-
-
 def require_size(file: SourceFile, name: str, end: int) -> None:
     """Raise ``FormatError`` if the file is shorter than ``end`` bytes, where the variable ``name`` ends."""
     if end > file.size:
@@ -560,7 +537,16 @@ class Hdf5Reader(Reader):
     @cached_property
     def _fields(self) -> dict[str, tuple[str, CompoundField]]:
         """The key of the dataset and the field of each variable that is a field of a compound type."""
-        return fields_of(self._file[self.group]) if self.options == ("fields",) else {}
+        fields: dict[str, tuple[str, CompoundField]] = {}
+        group = self._file[self.group] if self.options == ("fields",) else {}
+        for key in group:
+            member = group.get(key)
+            if isinstance(member, h5py.Dataset) and is_compound(member):
+                for each in compound_fields(member.dtype):
+                    name = "_".join((key.removeprefix(NOT_A_COORDINATE), *each.path))
+                    if name not in group:
+                        fields.setdefault(name, (key, each))
+        return fields
 
     @override
     def contents(self) -> FileContents:

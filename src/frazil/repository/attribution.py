@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import getpass
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Final
 
 from frazil.about import user_agent
 from frazil.arguments import check_fields
 from frazil.display import Record, Shown, call, literal
 from frazil.errors import ErrorKind, InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _MAX_BYTES: Final = 128
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+"
@@ -23,7 +21,7 @@ _LABEL: Final = re.compile(r"[ !#$%&'*+,\-./0-9:<>?@A-Z\[\]^_`a-z{|}~]*")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Attribution(Record):
+class Attribution(Record, shown_as="Attribution"):
     """Labels of a repository's requests, which appear in the access logs of the storage.
 
     Each label has at most 128 bytes. ``InvalidInputError`` (``storage-config``), which is a ``ValueError``,
@@ -42,8 +40,6 @@ class Attribution(Record):
     client: str | None = None
     workload: str | None = None
     principal: str | None = None
-
-    shown_as: ClassVar[str] = "Attribution"
 
     def __post_init__(self) -> None:
         check_fields(self)

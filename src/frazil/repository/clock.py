@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,9 @@ from frazil.remedies import call
 _LAST_US: Final = 250_000_000_000_000_000  # in the year 9892: numpy represents later times than datetime
 _MOST_US: Final = 1 << 62  # numpy represents times up to 1 << 63, and adds a time zone
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The unit of all times in a repository: ``duration // MICROSECOND`` is a number of microseconds.
+MICROSECOND: Final = timedelta(microseconds=1)
+DAY_US: Final = timedelta(days=1) // MICROSECOND
 
 
 #: Returns the present time in microseconds since 1970, UTC.
@@ -37,8 +40,7 @@ def to_datetime(us: int) -> datetime:
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
     except (ValueError, OverflowError, OSError):
         raise FormatError(
-            f"a time in a repository must be before the year 10000, got {us} microseconds since 1970. The "
-            "file that has the time is damaged"
+            f"a time must be before the year 10000, got {us} microseconds since 1970. Its file is damaged"
         ).with_remedy("`{}` names damaged files", call("verify")) from None
 
 
@@ -67,8 +69,7 @@ def from_datetime(when: datetime, name: str = "time") -> int:
     """Return a datetime as microseconds since 1970."""
     if when.tzinfo is None:
         raise TypeError(
-            f"{name} must be a datetime with a time zone, got {when.isoformat()} without one. Add "
-            "tzinfo=datetime.UTC"
+            f"{name} must be a datetime with a time zone, got {when.isoformat()}. Add tzinfo=datetime.UTC"
         )
     delta = when - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

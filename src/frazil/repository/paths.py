@@ -23,3 +23,13 @@ def absolute(path: str) -> str:
             f"a path must not have an empty, '.' or '..' segment, got {path!r}", ErrorKind.INVALID_PATH
         )
     return "/" + inner
+
+
+def utf8(name: str, text: str, kind: ErrorKind) -> bytes:
+    """Return the bytes of a text. The error for a lone surrogate has the name of the text."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"{name} must be text that UTF-8 can encode, without lone surrogates, got {text!r:.80}", kind
+        ) from None

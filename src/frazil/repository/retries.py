@@ -28,7 +28,6 @@ from frazil.remedies import call
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.storage.base import Condition, IfVersion, Refused, Storage
-from frazil.storage.local_commit import local_queue
 
 #: The longest pause after a lost race, in milliseconds.
 _LONGEST_MS: Final = 5_000.0
@@ -204,7 +203,7 @@ def commit_queue(storage: Storage, branch: str, longest_s: float | None = None) 
 
 def turn_of(storage: Storage, branch: str) -> AbstractContextManager[object]:
     """Return a context that waits for the other writers of a branch, and holds the turn during its block."""
-    return local_queue(storage, REPO) if storage.is_local else commit_queue(storage, branch)
+    return storage.local_queue(REPO) if storage.is_local else commit_queue(storage, branch)
 
 
 def delete_dead(storage: Storage, now: int) -> None:

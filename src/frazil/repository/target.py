@@ -98,8 +98,7 @@ def parse_target(text: str) -> Target:
         version, end = _until(_VERSION_END, text, end + 1)
         if not version:
             raise InvalidInputError(
-                f"a version must follow `@`, got {text!r}. Write LOCATION@VERSION, or `@@` for the character "
-                "`@` of a location"
+                f"a version must follow `@`, got {text!r}. Write `@@` for the character `@` of a location"
             )
     return Target(location, version, None if end == len(text) else joined_path(text[end + 1 :]))
 

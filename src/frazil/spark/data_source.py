@@ -36,12 +36,13 @@ from frazil.handle.repository import Repository
 from frazil.jobs.job import Source, Target, Version
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
-from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.runtime.session import get_spark, is_sail
 from frazil.spark.streams.sink import RowsWriter
 from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader
+from frazil.spark.tables import options as source_options
 from frazil.spark.tables import repository_tables
-from frazil.spark.tables.conditions import Conditions, predicates
+from frazil.spark.tables import scan as scans
 from frazil.spark.tables.data_source_reader import (
     GridReader,
     MetadataReader,
@@ -49,36 +50,9 @@ from frazil.spark.tables.data_source_reader import (
     RowChangesTable,
     schema_of_rows,
 )
-from frazil.spark.tables.options import (
-    LOCATION,
-    READ,
-    SECRET,
-    SINK,
-    STREAM,
-    TABLE_OPTIONS,
-    WRITE,
-    Options,
-    Profiles,
-    Use,
-    listed,
-    open_session_at,
-    options_of,
-    repository_at,
-    session_at,
-    storage_at,
-)
 from frazil.spark.tables.repository_tables import ROW_CHANGES
-from frazil.spark.tables.scan import (
-    Scan,
-    ScanTask,
-    Split,
-    blocks_of,
-    frame_of_rows,
-    frame_of_tasks,
-    plan_scan,
-)
-from frazil.spark.tables.schemas import argument_error, declared_schema, to_arrow_schema, to_spark
-from frazil.spark.tables.write_table import RowWriter
+from frazil.spark.tables.schemas import Conditions, declared_schema, predicates, to_arrow_schema, to_spark
+from frazil.spark.tables.write_table import SparkRowWriter
 
 if TYPE_CHECKING:
     from frazil.spark.functions import sql_functions
@@ -95,7 +69,7 @@ class FrazilDataSource(spark.DataSource):
     """
 
     handle: ClassVar[bytes | None] = None
-    profiles: ClassVar[Profiles] = Profiles()
+    profiles: ClassVar[source_options.Profiles] = source_options.Profiles()
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -109,11 +83,13 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def schema(self) -> StructType:
-        named = options_of(self.options, READ)
-        declared = None if "table" in named else declared_schema(listed(named, "columns"))
-        dropped = SECRET | {"columns"} if declared else SECRET  # the catalog has the declared columns
+        named = source_options.options_of(self.options, source_options.READ)
+        declared = None if "table" in named else declared_schema(source_options.listed(named, "columns"))
+        dropped = (
+            source_options.SECRET | {"columns"} if declared else source_options.SECRET
+        )  # the catalog has the declared columns
         stored = {name: value for name, value in named.items() if name not in dropped}
-        lost = ", ".join(sorted(named.keys() & SECRET))
+        lost = ", ".join(sorted(named.keys() & source_options.SECRET))
         if "provider" in self.options and lost:
             warnings.warn(
                 f"A table of Spark's catalog does not keep the secret options {lost}. Set them in the "
@@ -122,8 +98,8 @@ class FrazilDataSource(spark.DataSource):
                 stacklevel=2,
             )
         # Only a table of the catalog forgets its options. Rows of other relations carry no metadata along.
-        is_stored = "provider" in self.options and not named.keys().isdisjoint(LOCATION)
-        metadata = {TABLE_OPTIONS: json.dumps(stored)} if is_stored else None
+        is_stored = "provider" in self.options and not named.keys().isdisjoint(source_options.LOCATION)
+        metadata = {source_options.TABLE_OPTIONS: json.dumps(stored)} if is_stored else None
         if declared is not None:
             return to_spark(declared, metadata)
         options = self.profiles.resolve(named)
@@ -140,18 +116,17 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def reader(self, schema: StructType) -> spark.DataSourceReader:
-        options = self._options(READ, schema)
+        options = self._options(source_options.READ, schema)
         if self.handle is None and "path" not in options:
-            raise argument_error(
+            raise InvalidInputError(
                 "The repository of a table must be in Spark's catalog, got none: a table that was created "
                 "with a list of columns or AS SELECT, or whose columns were altered, has no options. Type "
                 "SELECT ... FROM t WITH (path = '...'), or drop the table and type CREATE TABLE t USING "
                 "frazil OPTIONS (path '...')"
             )
         if options.get("table") == FEED:
-            raise argument_error(
-                f"The table {FEED} must be read as a stream, got a batch query. Use spark.readStream, or the "
-                "table changes"
+            raise InvalidInputError(
+                f"The table {FEED} must be a stream, got a query. Use spark.readStream or the table changes"
             )
         if options.get("table") == ROW_CHANGES:
             changes = RowChangesTable(self._repository(options), {**options, **self._versions})
@@ -163,16 +138,16 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        options = self._options(WRITE)
-        return RowWriter(self._repository_to_write(options), options, to_arrow_schema(schema), overwrite)
+        options = self._options(source_options.WRITE)
+        return SparkRowWriter(self._repository_to_write(options), options, to_arrow_schema(schema), overwrite)
 
     @override
     def streamReader(self, schema: StructType) -> FeedReader:
         try:
-            options = self._options(STREAM, schema)
+            options = self._options(source_options.STREAM, schema)
             if (table := options.get("table")) != FEED:
                 source = "rows of arrays" if table is None else f"the table {table}"
-                raise argument_error(
+                raise InvalidInputError(
                     f"A stream must read commits, the table {FEED}, got {source}. Set the option "
                     f"table={FEED}, or read {source} with a batch query (spark.read)"
                 )
@@ -182,22 +157,22 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
-        options = self._options(SINK)
+        options = self._options(source_options.SINK)
         return RowsWriter(self._repository_to_write(options), options, schema.names, overwrite)
 
-    def _options(self, use: Use, schema: StructType | None = None) -> dict[str, str]:
-        return self.profiles.resolve(options_of(self.options, use, schema))
+    def _options(self, use: source_options.Use, schema: StructType | None = None) -> dict[str, str]:
+        return self.profiles.resolve(source_options.options_of(self.options, use, schema))
 
-    def _repository(self, options: Options) -> Repository:
+    def _repository(self, options: source_options.Options) -> Repository:
         if self.handle is not None:
             repo: Repository = pickle.loads(self.handle)
             return repo
-        return repository_at(options)
+        return source_options.repository_at(options)
 
-    def _repository_to_write(self, options: Options) -> Repository:
+    def _repository_to_write(self, options: source_options.Options) -> Repository:
         """Return the repository. The first write creates it, if the rows can create arrays."""
         if self.handle is None and "path" not in options:
-            raise argument_error(
+            raise InvalidInputError(
                 "The statement must name the repository that it writes, got none: Spark gives a writer the "
                 "options of the statement only, and not those of the table. Type INSERT INTO t WITH (path = "
                 "'...') SELECT ..., or DataFrame.writeTo('t').option('path', '...').append(); profile may "
@@ -210,12 +185,12 @@ class FrazilDataSource(spark.DataSource):
             if "dims" not in options:
                 advice = "With the option `dims`, the first write creates the repository"
                 raise RepositoryNotFoundError(f"{error}. {advice}") from error
-            return Repository.open_or_create(storage_at(options))
+            return Repository.open_or_create(source_options.storage_at(options))
 
-    def _session_at(self, options: Options) -> Session:
+    def _session_at(self, options: source_options.Options) -> Session:
         if self.handle is not None:
-            return session_at(self._repository(options), options)
-        return open_session_at(options)
+            return source_options.session_at(self._repository(options), options)
+        return source_options.open_session_at(options)
 
 
 class SailDataSource(FrazilDataSource):
@@ -262,7 +237,7 @@ def register(spark: SparkSession | None = None) -> None:
         >>> spark.sql("SELECT message FROM frazil_snapshots('s3://bucket/ice')").show()  # doctest: +SKIP
     """
     spark = get_spark() if spark is None else spark
-    named = Profiles.of_configuration(spark.conf.getAll)
+    named = source_options.Profiles.of_configuration(spark.conf.getAll)
 
     class WithProfiles(_source_for(spark)):  # type: ignore[misc]  # mypy knows no base from a call
         """The data source with profiles. It is pickled by value, and its profiles with it."""
@@ -293,7 +268,7 @@ def register_repository(spark: SparkSession, repo: Repository, text: str = "") -
 
 
 _SELECTION: Final = Selection()
-_SPLIT: Final = Split()
+_SPLIT: Final = scans.Split()
 
 
 def read(
@@ -315,7 +290,7 @@ def read(
         source: The `Repository` or the `Version` to read.
         columns: The names of the columns, upper or lower case. The default, None, is all columns.
         where: Conditions in SQL that every row must meet, such as ``"lat >= 80 AND x IN (1, 2)"``: see
-            `frazil.spark.tables.conditions`. The default, None, is all rows.
+            `frazil.spark.tables.schemas`. The default, None, is all rows.
         options: Other options of the data source (docs/sql-reference.md), such as ``{"group": "/air"}``,
             except those of the place.
         **version: For a repository, the version to read: ``branch``, ``tag`` or ``snapshot_id``. The default
@@ -364,7 +339,7 @@ def scan(
     columns: Sequence[str] | None = None,
     where: Conditions = (),
     selection: Selection = _SELECTION,
-    split: Split = _SPLIT,
+    split: scans.Split = _SPLIT,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
@@ -381,7 +356,7 @@ def scan(
         source: The `Repository` or the `Version` to read.
         columns: The names of the columns. The default, None, is all columns.
         where: Conditions that every row must meet, as tuples (``[("lat", ">=", 80.0)]``) or in SQL: see
-            `frazil.spark.tables.conditions`. The default is all rows.
+            `frazil.spark.tables.schemas`. The default is all rows.
         selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
             of the root group that share the dimensions of the array with the most dimensions.
         split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for
@@ -416,7 +391,7 @@ def scan(
         session, columns, where, selection, missing=missing, split=split, batch_rows=batch_rows
     )
     text = f"rows of {session.snapshot_id}" + (f" where {where}" if where else "")
-    return frame_of_rows(spark, plan, tasks, text)
+    return scans.frame_of_rows(spark, plan, tasks, text)
 
 
 def map_chunks(
@@ -428,7 +403,7 @@ def map_chunks(
     columns: Sequence[str] | None = None,
     where: Conditions = (),
     selection: Selection = _SELECTION,
-    split: Split = _SPLIT,
+    split: scans.Split = _SPLIT,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
@@ -473,20 +448,20 @@ def map_chunks(
     plan, tasks = plan_rows(session, columns, where, selection, split=split)
     names = [each.split()[0] for each in schema.split(",")]
 
-    def results_of(plan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
-        results = [function(block) for block in blocks_of(plan, task)]
+    def results_of(plan: scans.Scan, task: scans.ScanTask) -> Iterator[pa.RecordBatch]:
+        results = [function(block) for block in scans.blocks_of(plan, task)]
         if results:
             yield pa.RecordBatch.from_pydict({name: [each[name] for each in results] for name in names})
 
-    return frame_of_tasks(spark, plan, tasks, results_of, schema)
+    return scans.frame_of_tasks(spark, plan, tasks, results_of, schema)
 
 
 def plan_rows(
     session: Session, columns: Sequence[str] | None, where: Conditions, selection: Selection, **settings: Any
-) -> tuple[Scan, list[ScanTask]]:
+) -> tuple[scans.Scan, list[scans.ScanTask]]:
     """Return the tasks of a scan, with the settings of `plan_scan`."""
     grid = grid_of(session, selection)
-    return plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
+    return scans.plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
 
 
 def read_stream(

@@ -19,6 +19,7 @@ from frazil.storage.credential_families import (
     Credentials,
     GcsCredentials,
     S3Credentials,
+    wrong_credentials,
 )
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import CLIENT_OPTIONS, PLAIN_HEADERS, plain_name, shown_url
@@ -83,10 +84,9 @@ def _access(url_prefix: str, variant: str) -> AnyCredential:
     for kind, (access, family) in _ACCESS.items():
         if scheme in SCHEMES[kind]:
             return access() if family is None else access(getattr(family, variant)())
-    raise InvalidInputError(
+    raise wrong_credentials(
         "the prefixes in authorize_virtual_chunk_access must be file, s3, gs, az, http or https URLs, "
-        f"got {shown_url(url_prefix)!r}",
-        ErrorKind.INVALID_CREDENTIALS,
+        f"got {shown_url(url_prefix)!r}"
     )
 
 

@@ -36,10 +36,12 @@ in-memory storage can be unpickled only in its own process.) A storage that was 
 used in a child that ``os.fork()`` creates afterwards. The storage detects the child and raises
 ``StorageError`` (``forked-process``).
 
-A storage on this machine may also have the methods of ``frazil.storage.local_commit.LocalCommit``, which save
-flushes of the disk. The methods are synchronous. ``get_async`` and ``put_async`` exist for zarr's event loop,
-in which hundreds of requests for chunks wait at the same time. A caller does not need them if ``is_local`` is
-true, because the synchronous methods then return at once.
+**Commits on this machine.** A flush takes milliseconds, and several at the same time take hardly longer than
+one. So ``put_many`` and ``open_replacement`` write several objects: a storage of files flushes them together.
+
+The methods are synchronous. ``get_async`` and ``put_async`` exist for zarr's event loop, in which hundreds of
+requests for chunks wait at the same time. A caller does not need them if ``is_local`` is true, because the
+synchronous methods then return at once.
 
 Specification: *Storage Operations*.
 """
@@ -48,9 +50,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Lines, Record
@@ -119,6 +122,46 @@ class ObjectInfo:
     size: int
     modified: datetime
     etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The replacement of an object that the caller has read, with a backup of its old bytes.
+
+    ``old`` and ``version`` come from ``get_versioned``. The object is replaced by ``data`` only if it still
+    has this version. ``backup`` is the key of the backup: it must contain a random id.
+    """
+
+    key: str
+    data: Buffer
+    version: Version
+    old: Buffer
+    backup: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReplacement:
+    """A replacement whose backup and new objects are durable. Only ``finish`` is missing.
+
+    It is a context manager. Its end removes temporary files.
+    """
+
+    storage: Storage
+    replacement: Replacement
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def finish(self) -> Stored | Refused:
+        """Replace the object if it has the version of the replacement. Call it once.
+
+        The result and the errors are those of ``Storage.put`` with the condition ``IfVersion``.
+        """
+        new = self.replacement
+        return self.storage.put(new.key, new.data, IfVersion(new.version))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -351,6 +394,87 @@ class Storage(StorageClassMethods["Storage"], ABC):
             StorageError: The write failed.
         """
         self.put(to, data)
+
+    def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
+        """Write many whole objects without conditions.
+
+        All objects are durable when the method returns. The keys must contain random ids, and no reader may
+        look for them before. Until then, and after an error, each object may or may not be there. After a
+        power failure an object may be incomplete. The base class calls ``put`` for each of them.
+
+        Args:
+            objects: Pairs of key and bytes.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
+        """
+        for key, data in objects:
+            self.put(key, data)
+
+    def open_replacement(
+        self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
+    ) -> OpenReplacement:
+        """Prepare the conditional replacement of an object: store its backup, and new objects.
+
+        The new objects, as in ``put_many``, and the backup are durable when the method returns, and
+        ``OpenReplacement.finish`` replaces the object. The new bytes of the object may be written before
+        ``finish``, to a place where no reader finds them.
+
+        Args:
+            replacement: The key, the new and the old bytes, the version, and the key of the backup.
+            objects: Pairs of key and bytes of new objects. Default: none.
+
+        Returns:
+            A context manager with the method ``finish``. If its block ends without ``finish``, the object
+            does not change.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> version = storage.put("repo", b"first").version
+            >>> new = Replacement("repo", b"second", version, b"first", backup="overwritten/repo.1")
+            >>> with storage.open_replacement(new, [("snapshots/A", b"new")]) as ready:
+            ...     isinstance(ready.finish(), Stored)
+            True
+        """
+        self.put_many(objects)
+        self.backup(replacement.key, replacement.version, replacement.old, replacement.backup)
+        return OpenReplacement(self, replacement)
+
+    def flush_folders(self, folders: Iterable[str]) -> None:
+        """Make the names of the objects in folders durable, and deletions of such names.
+
+        A writer that finds an object calls this method before it publishes a reference to the object: the
+        writer of the object may have been killed before its own flush. The base class does nothing.
+
+        Args:
+            folders: Keys without their last segment, such as ``chunks``. ``""`` is that of ``repo``.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().flush_folders(["chunks"])
+        """
+
+    def local_queue(self, key: str) -> AbstractContextManager[None]:
+        """Return a context that waits for the other writers of an object on this machine.
+
+        The queue saves work. A writer that reads an object, changes it, and writes it with a condition loses
+        if another writer is faster, and begins again. The queue is no condition: a writer that waits too long
+        continues without it, and other programs do not know it. The base class does not wait.
+
+        Args:
+            key: Key of the object.
+
+        Returns:
+            A context manager. Its block reads the object, and writes it with a condition.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> with in_memory_storage().local_queue("repo"):
+            ...     pass
+        """
+        return nullcontext()
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo | None:

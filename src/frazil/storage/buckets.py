@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.remedies import Remedy
 from frazil.storage.credential_families import (
     AnyAzureCredential,
@@ -42,7 +42,7 @@ from frazil.storage.credential_families import (
     S3Credentials,
     S3StaticCredentials,
 )
-from frazil.storage.failures import MessageTerms, first_line
+from frazil.storage.failures import MessageTerms, first_line, wrong_setup
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.option_names import address_parts, shown_url
 from frazil.storage.settings import HTTP_OPTIONS, client_options, retry_config
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore
 
     from frazil.storage.settings import StorageSettings
+
+    type Configuration = tuple[ClientConfig, dict[str, Any]]
 
 #: The name of the client in ``repr``. The reference has two clients for S3. This one is its default.
 NATIVE: Final = "S3 (native)"
@@ -111,9 +113,7 @@ class Bucket(ABC):
         """The URL of the server that the user has set."""
         return self.config.get(self.endpoint_option)
 
-    def configuration(
-        self, settings: StorageSettings, headers: Mapping[str, str]
-    ) -> tuple[ClientConfig, dict[str, Any]]:
+    def configuration(self, settings: StorageSettings, headers: Mapping[str, str]) -> Configuration:
         """Return the options of the HTTP client, and the options of the store."""
         client: Any = client_options(settings, headers)
         client |= {name: value for name, value in self.config.items() if name in HTTP_OPTIONS}
@@ -132,18 +132,15 @@ class Bucket(ABC):
         """Return a client for the keys below ``prefix``. No request is sent."""
         # The client inserts the name into a URL without a check, and its errors do not explain the problem.
         if re.fullmatch(r"[^\s/?#]+", self.name) is None or self.name in (".", ".."):
-            raise StorageError(
+            raise wrong_setup(
                 "the name of a bucket or container must not be empty and must not contain '/', '?', '#' and "
-                f"spaces, got {self.name!r}. Pass a path inside the bucket as `prefix`",
-                ErrorKind.STORAGE_CONFIG,
+                f"spaces, got {self.name!r}. Pass a path inside the bucket as `prefix`"
             )
         url = self.endpoint
         parts = None if url is None else address_parts(url)
         if url is not None and (parts is None or parts.scheme not in ("http", "https")):
-            raise StorageError(
-                f"{self.endpoint_option} must be a URL such as https://host or http://host:9000, got "
-                f"{shown_url(url)!r}",
-                ErrorKind.STORAGE_CONFIG,
+            raise wrong_setup(
+                f"{self.endpoint_option} must be a URL such as https://host:9000, got {shown_url(url)!r}"
             )
         client, config = self.configuration(settings, headers)
         try:
@@ -157,10 +154,9 @@ class Bucket(ABC):
             )
         except (BaseError, ValueError, TypeError) as error:
             terms = self.terms
-            raise StorageError(
+            raise wrong_setup(
                 f"the options or credentials of {terms.name} ({terms.service}) are not valid: "
-                f"{first_line(error)}",
-                ErrorKind.STORAGE_CONFIG,
+                f"{first_line(error)}"
             ) from None
 
 
@@ -204,9 +200,7 @@ class S3Bucket(Bucket):
         return self.options.endpoint_url
 
     @override
-    def configuration(
-        self, settings: StorageSettings, headers: Mapping[str, str]
-    ) -> tuple[ClientConfig, dict[str, Any]]:
+    def configuration(self, settings: StorageSettings, headers: Mapping[str, str]) -> Configuration:
         options = self.options
         endpoint, virtual_hosted = s3_addressing(self.name, options)
         algorithm = options.checksum_algorithm
@@ -338,9 +332,7 @@ class AzureContainer(Bucket):
         return MessageTerms(name, self.service, self.advice, self.is_anonymous)
 
     @override
-    def configuration(
-        self, settings: StorageSettings, headers: Mapping[str, str]
-    ) -> tuple[ClientConfig, dict[str, Any]]:
+    def configuration(self, settings: StorageSettings, headers: Mapping[str, str]) -> Configuration:
         client, config = Bucket.configuration(self, settings, headers)
         return client, config | {"account_name": self.account}
 
@@ -405,9 +397,8 @@ def _profile(*overriding: str) -> dict[str, str]:
         try:
             parser.read(path, encoding="utf-8")
         except (Error, UnicodeDecodeError) as error:
-            raise StorageError(
-                f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}",
-                ErrorKind.STORAGE_CONFIG,
+            raise wrong_setup(
+                f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}"
             ).with_remedy(
                 "Correct the file, or pass access_key_id and secret_access_key",
                 shell="Correct the file, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",

@@ -65,9 +65,7 @@ def range_past_end(key: str, start: int, size: int | None = None) -> StorageErro
 
 def read_only(storage: Storage) -> ReadOnlyError:
     """Return the error that every storage raises for a write to a storage that is read only."""
-    return ReadOnlyError(
-        f"{storage.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
-    )
+    return ReadOnlyError(f"{storage.label()} is read only. Use another storage", ErrorKind.READ_ONLY_STORAGE)
 
 
 #: The kinds of errors of a storage that say something about the object.
@@ -104,8 +102,7 @@ def require_whole(storage: Storage, key: str, data: Buffer, version: Version | N
         return
     if version is None or storage.get_versioned(key)[1] == version:
         raise StorageError(
-            f"the storage returned {size} bytes of `{key}`, which has {info.size} bytes. Read it again",
-            ErrorKind.INVALID_OBJECT_SIZE,
+            f"`{key}` has {info.size} bytes, got {size}. Read it again", ErrorKind.INVALID_OBJECT_SIZE
         )
 
 

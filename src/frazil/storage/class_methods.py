@@ -1,7 +1,7 @@
 """The class methods of ``Storage`` that create a storage: ``Storage.new_s3`` and similar methods.
 
 They have the names and arguments of the reference. They take options and credentials as objects. The
-functions of ``services`` take the same values as single arguments.
+functions of ``urls`` take the same values as single arguments.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from frazil.storage.credential_families import (
     GcsCredentials,
     S3Credentials,
 )
+from frazil.storage.failures import wrong_setup
 from frazil.storage.object_store_config import S3Options, StorageHeaders
 
 # A process loads only the clients that it uses, and the contract of storages depends on none of them.
@@ -93,8 +94,7 @@ class StorageClassMethods[Storage]:
         """
         if legacy_rooted_keys:
             raise InvalidInputError(
-                "legacy_rooted_keys=True is not supported: the client cannot write keys that begin with '/'",
-                ErrorKind.UNIMPLEMENTED,
+                "legacy_rooted_keys=True is not supported: no key can begin with '/'", ErrorKind.UNIMPLEMENTED
             )
         place = _buckets.S3Bucket(bucket, config, _credentials(config, credentials))
         return cast("Storage", _in_bucket(place, prefix, headers))
@@ -187,18 +187,11 @@ class StorageClassMethods[Storage]:
         if bucket is None:
             bucket, _, prefix = (prefix or "").partition("/")
             if not bucket:
-                raise StorageError(
-                    "bucket must be set, or prefix must begin with a bucket, got neither. Pass `bucket`",
-                    ErrorKind.STORAGE_CONFIG,
-                )
+                raise wrong_setup("bucket, or a prefix that begins with it, must be set, got neither")
         endpoint = config.endpoint_url
         if endpoint is None:
             if account_id is None:
-                raise StorageError(
-                    "endpoint_url or account_id must be set, got neither. Pass `account_id`, which "
-                    "Cloudflare shows for R2",
-                    ErrorKind.STORAGE_CONFIG,
-                )
+                raise wrong_setup("endpoint_url or account_id (of Cloudflare) must be set, got neither")
             endpoint = f"https://{account_id}.r2.cloudflarestorage.com"
         config = replace(_at(config, endpoint), force_path_style=True)
         return cls.new_s3(config, bucket, prefix, credentials, legacy_rooted_keys, **headers)

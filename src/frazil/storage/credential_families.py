@@ -27,6 +27,11 @@ class _CredentialFamily(Family):
         return super().__new__(cls, name, bases, namespace)
 
 
+def wrong_credentials(text: str) -> InvalidInputError:
+    """Return the error (``invalid-credentials``) for credentials, and functions that get them."""
+    return InvalidInputError(text, ErrorKind.INVALID_CREDENTIALS)
+
+
 #: The fields without a secret.
 _PUBLIC_FIELDS: Final = frozenset({"path", "expires_after"})
 
@@ -44,9 +49,7 @@ class Credential(Numbered, Record):
         check_fields(self)
         expires = getattr(self, "expires_after", None)
         if expires is not None and expires.tzinfo is None:
-            raise TypeError(
-                f"expires_after must be a datetime with a time zone, got {expires.isoformat()} without one"
-            )
+            raise TypeError(f"expires_after must have a time zone, got {expires.isoformat()}")
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for f in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
@@ -71,10 +74,8 @@ class RefreshableCredential[C: Credential](Credential):
         """Call the function and return the new credentials."""
         answer: C = pickle.loads(self.pickled_function)()
         if not isinstance(answer, self.answers):
-            raise InvalidInputError(
-                f"the function that refreshes credentials must return {self.answers.__name__}, "
-                f"got {type(answer).__name__}",
-                ErrorKind.INVALID_CREDENTIALS,
+            raise wrong_credentials(
+                f"get_credentials must return {self.answers.__name__}, got {type(answer).__name__}"
             )
         return answer
 

@@ -9,7 +9,6 @@ from typing import Any, Final, TypedDict, Unpack
 
 from frazil.argument_docs import with_argument_docs, with_keywords
 from frazil.arguments import checked
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.credential_families import (
     AnyAzureCredential,
     AnyAzureRefreshableCredential,
@@ -26,6 +25,7 @@ from frazil.storage.credential_families import (
     GcsStaticCredentials,
     S3Credentials,
     S3StaticCredentials,
+    wrong_credentials,
 )
 from frazil.storage.object_store_config import ChecksumAlgorithm, StorageHeaders
 
@@ -38,25 +38,15 @@ def _chosen(function: str, names: Iterable[str], ways: Mapping[str, Any]) -> str
     names = list(names)
     chosen = [name for name in names if ways.get(name) not in (None, False)]
     if len(chosen) > 1:
-        raise InvalidInputError(
-            f"{function}: the arguments must contain only one of {', '.join(names)}, got "
-            f"{' and '.join(chosen)}. Pass only one",
-            ErrorKind.INVALID_CREDENTIALS,
-        )
+        raise wrong_credentials(f"{function}: pass one of {', '.join(names)}, got {' and '.join(chosen)}")
     return chosen[0] if chosen else None
-
-
-def _incomplete(function: str, expected: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{function}: the arguments must contain {expected}", ErrorKind.INVALID_CREDENTIALS
-    )
 
 
 def _static(function: str, secrets: _Secrets, ways: Mapping[str, Any]) -> Any:
     """Return the credential for the only secret that the user passed."""
     way = _chosen(function, secrets, ways)
     if way is None:
-        raise _incomplete(function, f"one of {', '.join(secrets)}, got none")
+        raise wrong_credentials(f"{function}: the arguments must have one of {', '.join(secrets)}, got none")
     return secrets[way](ways[way])
 
 
@@ -75,10 +65,9 @@ def _refreshable(family: Any, get_credentials: Callable[[], Any], scatter: bool)
     try:
         pickled = pickle.dumps(get_credentials)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InvalidInputError(
+        raise wrong_credentials(
             "get_credentials must be a picklable function, because it is sent to other processes, got "
-            f"{get_credentials!r} ({error}). Define the function at the top level of a module",
-            ErrorKind.INVALID_CREDENTIALS,
+            f"{get_credentials!r} ({error}). Define the function at the top level of a module"
         ) from error
     return family.Refreshable(pickled, get_credentials() if scatter else None)
 
@@ -236,14 +225,9 @@ def s3_credentials(**ways: Unpack[S3CredentialOptions]) -> AnyS3Credential:
         name: value for name, value in ways.items() if name in _S3_KEY and value is not None
     }
     if not key and not any(ways.values()) and False in (ways.get("from_env"), ways.get("anonymous")):
-        raise _incomplete(
-            "s3_credentials",
-            "one way to get credentials, got only ways that are False. Set one of them to True",
-        )
+        raise wrong_credentials("s3_credentials: one of the ways must be True, got only ways that are False")
     if key and not {"access_key_id", "secret_access_key"} <= key.keys():
-        raise _incomplete(
-            "s3_credentials", "both access_key_id and secret_access_key, got only a part of the key"
-        )
+        raise wrong_credentials("s3_credentials: access_key_id and secret_access_key go together, got a part")
     secrets = {"access_key_id": lambda key: S3StaticCredentials(**key)}
     chosen = {**ways, "access_key_id": key or None}
     return _credentials("s3_credentials", S3Credentials, secrets, chosen)  # type: ignore[no-any-return]
@@ -539,10 +523,9 @@ def containers_credentials(
     for prefix, credential in m.items():
         wrap = next((wrap for family, wrap in _WRAPPERS if isinstance(credential, family)), None)
         if wrap is None and credential is not None and not isinstance(credential, _ACCESS):
-            raise InvalidInputError(
+            raise wrong_credentials(
                 f"the value for container {prefix} must be credentials for S3, GCS or Azure, "
-                f"LocalFileSystemAccess, HttpAccess or None, got {type(credential).__name__}",
-                ErrorKind.INVALID_CREDENTIALS,
+                f"LocalFileSystemAccess, HttpAccess or None, got {type(credential).__name__}"
             )
         access[prefix] = credential if wrap is None else wrap(credential)
     return access

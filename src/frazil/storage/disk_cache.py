@@ -227,9 +227,7 @@ class CachedStorage(Storage):
         if is_right:
             return out
         if is_right is False:
-            _log.warning(
-                "the cache file %s is damaged, or of another user. It is read from the storage again", path
-            )
+            _log.warning("the cache file %s is damaged, or of another user. The storage is read", path)
             with suppress(OSError):
                 system.files.unlink(path)
         return None
@@ -434,9 +432,7 @@ def _is_usable(folder: str) -> bool:
         if not _is_own(status):
             problem = f"it belongs to another user ({status.st_uid}). Use another folder"
         elif status.st_mode & 0o022 and has_modes:
-            problem = (
-                "other users can write to it, and may have changed its files. Delete it, or use another one"
-            )
+            problem = "other users can write to it, and may have changed files. Delete it, or use another"
         elif status.st_mode & 0o055 and has_modes:
             os.chmod(folder, 0o700)
     except OSError as error:

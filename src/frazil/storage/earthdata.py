@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from frazil.arguments import checked
-from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
-from frazil.storage.credential_families import S3Credentials, S3StaticCredentials
+from frazil.errors import ErrorKind, StorageError, UnreachableError
+from frazil.storage.credential_families import S3Credentials, S3StaticCredentials, wrong_credentials
 from frazil.storage.credentials import s3_refreshable_credentials
 from frazil.storage.option_names import shown_url
 from frazil.storage.settings import StorageSettings
@@ -44,9 +44,7 @@ class EarthdataLogin:
             status, body = self._answer()
         except UnreachableError as error:
             reason = reason_of(error, self.endpoint)[1]
-            raise StorageError(
-                f"no Earthdata credentials from {shown_url(self.endpoint)}: {reason}"
-            ) from error
+            raise StorageError(f"no Earthdata keys from {shown_url(self.endpoint)}: {reason}") from error
         try:
             keys: Any = json.loads(body) if status == 200 else None
             end = datetime.fromisoformat(keys["expiration"])
@@ -127,17 +125,14 @@ def earthdata_credentials(
     for url in (endpoint, login_server):
         scheme, host, _ = origin_of(url)
         if scheme != "https" and host not in ("127.0.0.1", "localhost"):
-            raise InvalidInputError(
-                f"Earthdata endpoints must have https, got {shown_url(url)}", ErrorKind.INVALID_CREDENTIALS
-            )
+            raise wrong_credentials(f"Earthdata endpoints must have https, got {shown_url(url)}")
     user = None if username is None or password is None else (username, password)
     if token is None and user is None:
         token = os.environ.get("EARTHDATA_TOKEN") or None
         user = _environment_user(login_server) if token is None else None
     if token is None and user is None:
-        raise InvalidInputError(
-            "Earthdata needs a user, got neither a token nor a name with a password",
-            ErrorKind.INVALID_CREDENTIALS,
+        raise wrong_credentials(
+            "Earthdata needs a user, got neither a token nor a name with a password"
         ).with_remedy(
             "Pass token=, or set EARTHDATA_TOKEN, or write a line for the login server into ~/.netrc",
             shell="Set EARTHDATA_TOKEN, or write a line for urs.earthdata.nasa.gov into ~/.netrc",

@@ -267,6 +267,11 @@ class MessageTerms:
     is_anonymous: bool = False
 
 
+def wrong_setup(text: str) -> StorageError:
+    """Return the error (``storage-config``) for options and credentials that no client accepts."""
+    return StorageError(text, ErrorKind.STORAGE_CONFIG)
+
+
 def storage_error(error: BaseException, terms: MessageTerms, key: str) -> StorageError:
     """Return the error for an exception of the client during a request for ``key``, with the cause first."""
     kind, reason = reason_of(error, terms, missing=NO_TARGET)

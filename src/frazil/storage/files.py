@@ -116,9 +116,7 @@ def read_range(descriptor: int, key: str, start: int, stop: int | None) -> bytes
     while start < end:
         part = system.files.read_at(descriptor, min(end - start, CALL_BYTES), start)
         if not part:
-            raise StorageError(
-                f"object {key!r} must have {end} bytes, but it ends at byte {start}", ErrorKind.IO
-            )
+            raise StorageError(f"object {key!r} must have {end} bytes, got {start}", ErrorKind.IO)
         parts.append(part)
         start += len(part)
     if not parts:
@@ -145,10 +143,7 @@ def check_short_read(descriptor: int, key: str, start: int, length: int) -> None
     if start >= size:
         raise range_past_end(key, start, size)
     if start + length != size:
-        raise StorageError(
-            f"short read of object {key!r}: got {length} bytes at byte {start} of {size} bytes",
-            ErrorKind.IO,
-        )
+        raise StorageError(f"short read of {key!r}: got {length} of {size} bytes, at {start}", ErrorKind.IO)
 
 
 def version_of(*parts: Buffer) -> Version:
@@ -170,8 +165,7 @@ def open_inside(path: str, folder: str) -> int:
             real = os.path.realpath(path)
             if not os.path.samestat(os.fstat(descriptor), os.stat(real)):
                 raise StorageError(
-                    f"another process replaced {path!r} while Frazil opened it. Try again",
-                    ErrorKind.LINK_OUTSIDE,
+                    f"another process replaced {path!r} during its open. Try again", ErrorKind.LINK_OUTSIDE
                 ) from None
         # Most folders are not links, and `realpath` costs a system call for each part of the path.
         if not real.startswith(os.path.join(folder, "")) and not real.startswith(

@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, override
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, override
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError
 
+from frazil.argument_docs import with_keywords
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
 from frazil.storage import failures, files, system, web_client
 from frazil.storage.access import anonymous_access, require_scheme
@@ -31,7 +32,7 @@ from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.checks import TRAFFIC, enter_runtime
 from frazil.storage.class_methods import TIGRIS_ENDPOINT
-from frazil.storage.credential_families import AnyCredential, Credentials
+from frazil.storage.credential_families import AnyCredential, Credentials, wrong_credentials
 from frazil.storage.files import MISSING_FILE, open_inside
 from frazil.storage.files import reason_of as reason_of_file
 from frazil.storage.local import LocalStorage
@@ -62,9 +63,7 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
         root = os.path.join(storage.root, folder, "")
         return system.files.file_url(root), ObjectStoreConfig.LocalFileSystem(root)
     if isinstance(storage, HttpStorage):
-        return f"{storage.url.rstrip('/')}/{folder}/", ObjectStoreConfig.Http(
-            _public(storage.options) or None
-        )
+        return f"{storage.url.rstrip('/')}/{folder}/", ObjectStoreConfig.Http(_public(storage.options))
     if not isinstance(storage, ObjectStorage):
         return None
     prefix = "".join(f"{part}/" for part in (storage.prefix, folder) if part)
@@ -73,18 +72,16 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
             store = ObjectStoreConfig.S3Compatible if options.endpoint_url else ObjectStoreConfig.S3
             return StorageUrl("s3", name, prefix).chunk_location, store(options)
         case GcsBucket(name, config):
-            return StorageUrl("gs", name, prefix).chunk_location, ObjectStoreConfig.Gcs(
-                _public(config) or None
-            )
+            return StorageUrl("gs", name, prefix).chunk_location, ObjectStoreConfig.Gcs(_public(config))
         case AzureContainer(account, name, config):
-            azure = ObjectStoreConfig.Azure({**_public(config), "account": account})
+            azure = ObjectStoreConfig.Azure({**(_public(config) or {}), "account": account})
             return StorageUrl("az", name, prefix, account).chunk_location, azure
     return None
 
 
-def _public(options: Mapping[str, str]) -> dict[str, str]:
+def _public(options: Mapping[str, str]) -> dict[str, str] | None:
     secret = set(secret_options(options))
-    return {name: value for name, value in options.items() if name not in secret}
+    return {name: value for name, value in options.items() if name not in secret} or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,33 +132,36 @@ class ForeignRange:
         )
 
 
+class RangeConditions(TypedDict, total=False):
+    """Conditions on the object of a range.
+
+    Attributes:
+        etag: Etag that the object must have. Default: no condition.
+        not_modified_since: Time after which the object must not have changed, compared in whole seconds.
+            Default: no condition.
+        states: A set to which the state of the object is added: two states of one read are of two objects.
+            Default: none.
+    """
+
+    etag: str | None
+    not_modified_since: datetime | None
+    states: set[str] | None
+
+
 class ForeignObjects(ABC):
     """The objects below one URL prefix.
 
     It can be pickled, and it connects at its first use. ``open_foreign`` creates it.
     """
 
-    def get(
-        self,
-        url: str,
-        start: int,
-        stop: int,
-        *,
-        etag: str | None = None,
-        not_modified_since: datetime | None = None,
-        states: set[str] | None = None,
-    ) -> Buffer:
+    @with_keywords(RangeConditions)
+    def get(self, url: str, start: int, stop: int, **conditions: Unpack[RangeConditions]) -> Buffer:
         """Return a range of an object: all its bytes, or an error.
 
         Args:
             url: URL of the object, below the prefix.
             start: First byte of the range.
             stop: End of the range; the byte at this position is not part of the range.
-            etag: Etag that the object must have. Default: no condition.
-            not_modified_since: Time after which the object must not have changed, compared in whole seconds.
-                Default: no condition.
-            states: A set to which the state of the object is added: two states of one read are of two
-                objects. Default: none.
 
         Returns:
             The bytes ``start <= i < stop``.
@@ -180,20 +180,13 @@ class ForeignObjects(ABC):
             >>> bytes(files.get(f"{folder}data.bin", 2, 5))
             b'234'
         """
-        return self._read(ForeignRange(url, start, stop, etag, not_modified_since, states))
+        return self._read(ForeignRange(url, start, stop, **conditions))
 
     async def get_async(
-        self,
-        url: str,
-        start: int,
-        stop: int,
-        *,
-        etag: str | None = None,
-        not_modified_since: datetime | None = None,
-        states: set[str] | None = None,
+        self, url: str, start: int, stop: int, **conditions: Unpack[RangeConditions]
     ) -> Buffer:
         """Do the same as ``get``, for an event loop."""
-        return await self._read_async(ForeignRange(url, start, stop, etag, not_modified_since, states))
+        return await self._read_async(ForeignRange(url, start, stop, **conditions))
 
     @abstractmethod
     def _read(self, byte_range: ForeignRange) -> Buffer:
@@ -227,30 +220,28 @@ class ForeignObjects(ABC):
         """
 
 
+def _wrong_location(text: str) -> InvalidInputError:
+    return InvalidInputError(text, ErrorKind.INVALID_VIRTUAL_REF)
+
+
 def outside_prefix(url: str, prefix: str) -> InvalidInputError:
     """Return the error for a URL that is not below the prefix."""
-    return InvalidInputError(
-        f"the location {shown_url(url)!r} must begin with {shown_url(prefix)!r}, the URL prefix of its "
-        "virtual chunk container",
-        ErrorKind.INVALID_VIRTUAL_REF,
+    return _wrong_location(
+        f"the location {shown_url(url)!r} must begin with the prefix of its container, {shown_url(prefix)!r}"
     )
 
 
 def check_segments(url: str, key: str) -> None:
     """Raise ``InvalidInputError`` for a key that clients normalise: they would read another object."""
     if any(segment in ("", ".", "..") for segment in key.split("/")):
-        raise InvalidInputError(
-            f"the key in {shown_url(url)!r} must not have empty, '.' and '..' segments",
-            ErrorKind.INVALID_VIRTUAL_REF,
-        )
+        raise _wrong_location(f"the key in {shown_url(url)!r} must not have empty, '.' and '..' segments")
 
 
 def credentials_mismatch(credentials: object, config: object) -> InvalidInputError:
     """Return the error for credentials of another kind of store."""
-    return InvalidInputError(
+    return wrong_credentials(
         f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
-        f"{type(config).__qualname__}. Pass credentials of the same kind",
-        ErrorKind.INVALID_CREDENTIALS,
+        f"{type(config).__qualname__}. Pass credentials of the same kind"
     )
 
 
@@ -351,10 +342,7 @@ def _url_path(url: str) -> str:
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.scheme != "file" or "//" in path or "\0" in path:
-        raise InvalidInputError(
-            f"a file URL must be file:///path without empty segments, got {url!r}",
-            ErrorKind.INVALID_VIRTUAL_REF,
-        )
+        raise _wrong_location(f"a file URL must be file:///path without empty segments, got {url!r}")
     return system.files.path_of_url(parts.netloc, posixpath.normpath(path))
 
 
@@ -410,10 +398,7 @@ class ForeignStore(ForeignObjects):
             raise outside_prefix(url, self.url_prefix)
         name, _, key = url.partition("://")[2].partition("/")
         if _BUCKET.fullmatch(name) is None:
-            raise InvalidInputError(
-                f"the bucket in {shown_url(url)!r} must consist of letters, digits, '.', '-', '_' and '$'",
-                ErrorKind.INVALID_VIRTUAL_REF,
-            )
+            raise _wrong_location(f"the bucket in {shown_url(url)!r} must have only letters, digits and .-_$")
         check_segments(url, key)
         enter_runtime()
         client = self._clients.get(name)
@@ -442,8 +427,7 @@ def _bucket_of(config: AnyObjectStoreConfig, credentials: AnyCredential, name: s
             others = dict(opts or {})
             if "account" not in others:
                 raise InvalidInputError(
-                    "an Azure store must have the name of its account. Use azure_store(account=...)",
-                    ErrorKind.STORAGE_CONFIG,
+                    "an Azure store must have an account: azure_store(account=...)", ErrorKind.STORAGE_CONFIG
                 )
             return AzureContainer(others.pop("account"), name, others, secret)
         case _:
@@ -518,10 +502,7 @@ class ForeignWeb(ForeignObjects):
             raise outside_prefix(url, self.url_prefix)
         parts = urlsplit(url)
         if parts.query:
-            raise InvalidInputError(
-                f"the URL of a virtual chunk must not have a query ('?...'), got {shown_url(url)!r}",
-                ErrorKind.INVALID_VIRTUAL_REF,
-            )
+            raise _wrong_location(f"the URL of a virtual chunk must have no query, got {shown_url(url)!r}")
         check_segments(url, unquote(parts.path.removeprefix("/")))
 
 
@@ -565,9 +546,7 @@ def open_foreign(
     """
     if isinstance(config, ObjectStoreConfig.InMemory):
         raise InvalidInputError(
-            "a virtual chunk container must be in S3, GCS, Azure, on a web server or in local files, "
-            "got a store in memory",
-            ErrorKind.STORAGE_CONFIG,
+            "virtual chunks must be in files or a service, got a store in memory", ErrorKind.STORAGE_CONFIG
         )
     if credentials is None:
         credentials = anonymous_access(url_prefix)

@@ -49,21 +49,8 @@ from typing import TYPE_CHECKING, Any, Final, override
 
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage import files, system
-from frazil.storage.base import (
-    ALWAYS,
-    Always,
-    Condition,
-    IfAbsent,
-    IfVersion,
-    ObjectInfo,
-    Refused,
-    Storage,
-    Stored,
-    Version,
-)
+from frazil.storage import base, files, system
 from frazil.storage.checks import TRAFFIC, check_key, check_prefix, check_range
-from frazil.storage.local_commit import LocalCommit, OpenReplacement, Replacement
 from frazil.storage.memory import SynchronousStorage
 from frazil.storage.settings import StorageSettings
 
@@ -85,7 +72,7 @@ _is_hidden = re.compile(r".*#\d+", re.DOTALL).fullmatch
 _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK})
 
 
-class LocalStorage(SynchronousStorage, LocalCommit):
+class LocalStorage(SynchronousStorage):
     """A storage whose objects are files below a directory. The first write creates the directory.
 
     Args:
@@ -94,6 +81,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         flush: Whether writes are flushed to the disk before they return: see ``local_filesystem_storage``.
 
     Examples:
+        >>> from frazil.storage.base import IfAbsent, IfVersion, Refused, Replacement, Stored
         >>> storage = LocalStorage("ice")
         >>> stored = storage.put("repo", b"first", IfAbsent())
         >>> storage.put("repo", b"second", IfVersion(stored.version)) != Refused()
@@ -196,12 +184,12 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         return files.open_inside(path, self._root)
 
     @override
-    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+    def get_versioned(self, key: str) -> tuple[Buffer, base.Version]:
         data = self.get(key)
         return data, files.version_of(data)
 
     @override
-    def head(self, key: str) -> ObjectInfo | None:
+    def head(self, key: str) -> base.ObjectInfo | None:
         path = self._path(key)
         TRAFFIC.count()
         with files.file_errors(key, "look up"):
@@ -213,13 +201,13 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         return _info(key, status) if S_ISREG(status.st_mode) else None
 
     @override
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str) -> Iterator[base.ObjectInfo]:
         path = check_prefix(prefix)
         system.files.check_name(path)
         TRAFFIC.count()
         return self._walk(f"{path}/" if path else "")
 
-    def _walk(self, start: str) -> Iterator[ObjectInfo]:
+    def _walk(self, start: str) -> Iterator[base.ObjectInfo]:
         for folder, name in self._files(start):
             if "#" in name and _is_hidden(name):
                 continue
@@ -255,7 +243,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     # writing
 
     @override
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+    def put(
+        self, key: str, data: Buffer, condition: base.Condition = base.ALWAYS
+    ) -> base.Stored | base.Refused:
         """Write a whole object, as ``Storage.put``.
 
         The version of an unconditional write of more than 256 KiB is empty, because to compute it takes time.
@@ -264,7 +254,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         return self.put_parts(key, [data], condition)
 
     @override
-    def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
+    def put_parts(
+        self, key: str, parts: Sequence[Buffer], condition: base.Condition = base.ALWAYS
+    ) -> base.Stored | base.Refused:
         """Write a whole object of several parts without a copy, as ``Storage.put_parts``."""
         path, flusher = self._path(key), self._flusher
         views = [memoryview(part).cast("B") for part in parts]
@@ -273,23 +265,23 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         is_plain = size > _LARGEST_HASHED_ALWAYS
         with files.file_errors(key, "write"):
             match condition:
-                case Always():
+                case base.Always():
                     files.write_file(key, path, views, flusher)
-                case IfAbsent():
+                case base.IfAbsent():
                     system.files.refresh_names(os.path.dirname(path))
                     if os.path.lexists(path) or not files.create_file(key, path, views, flusher):
-                        return Refused()
+                        return base.Refused()
                     is_plain = is_plain and key.startswith(_NEVER_REPLACED)
-                case IfVersion(version):
+                case base.IfVersion(version):
                     is_plain = False
                     write = partial(files.write_file, key, path, views, flusher, undo=lambda new: False)
                     if not files.replace_file(path, version, write):
-                        return Refused()
-        return Stored(Version() if is_plain else files.version_of(*views))
+                        return base.Refused()
+        return base.Stored(base.Version() if is_plain else files.version_of(*views))
 
     @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """Write all files and their names first, and flush all of them together, as ``LocalCommit.put_many``.
+        """Write all files and their names first, and flush all of them together, as ``Storage.put_many``.
 
         After a power failure in between, a file may be incomplete. No other object refers to its name.
         """
@@ -318,7 +310,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         return new
 
     @override
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+    def backup(self, key: str, version: base.Version, data: Buffer, to: str) -> None:
         """Create a hard link to the file if it still has the bytes ``data``; otherwise write a copy."""
         with ExitStack() as stack:
             flushes = self._back_up(stack, key, data, to)
@@ -338,9 +330,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     @override
     def open_replacement(
-        self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
-    ) -> OpenReplacement:
-        """Write all files first, and flush them together, as ``LocalCommit.open_replacement``.
+        self, replacement: base.Replacement, objects: Iterable[tuple[str, Buffer]] = ()
+    ) -> base.OpenReplacement:
+        """Write all files first, and flush them together, as ``Storage.open_replacement``.
 
         A replacement waits for the disk twice: for the new files, the backup and the new bytes of the file,
         which have a temporary name, with their directories; and, after the rename, for the directory of the
@@ -362,7 +354,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     @override
     def flush_folders(self, folders: Iterable[str]) -> None:
-        """Flush the folders that exist, as ``LocalCommit.flush_folders``."""
+        """Flush the folders that exist, as ``Storage.flush_folders``."""
         for folder in folders:
             path = self._path(folder) if folder else self._root
             with files.file_errors(folder or self._root, "write"), suppress(FileNotFoundError):
@@ -370,7 +362,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:
-        """Wait for the other writers of an object, for a second at most, as ``LocalCommit.local_queue``."""
+        """Wait for the other writers of an object, for a second at most, as ``Storage.local_queue``."""
         return files.object_lock(self._path(key), is_turn=True)
 
     @override
@@ -423,7 +415,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
 
 @dataclass(frozen=True, slots=True)
-class FileReplacement(OpenReplacement):
+class FileReplacement(base.OpenReplacement):
     """A replacement whose new bytes are durable in a file next to the old one."""
 
     stack: ExitStack
@@ -434,7 +426,7 @@ class FileReplacement(OpenReplacement):
         self.stack.close()
 
     @override
-    def finish(self) -> Stored | Refused:
+    def finish(self) -> base.Stored | base.Refused:
         """Replace the file, as ``OpenReplacement.finish``.
 
         The lock is not held for the flush. So another writer may replace the file before the flush of its
@@ -444,18 +436,18 @@ class FileReplacement(OpenReplacement):
         new, path = self.replacement, self.new.path
         with files.file_errors(new.key, "write"):
             if not files.replace_file(path, new.version, self.new.rename, new.old):
-                return Refused()
+                return base.Refused()
             files.flush_name(new.key, path, self.flusher)
         self.flusher.note_flushed(path, self.new.descriptor)
-        return Stored(files.version_of(new.data))
+        return base.Stored(files.version_of(new.data))
 
 
-def _info(key: str, status: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+def _info(key: str, status: os.stat_result) -> base.ObjectInfo:
+    return base.ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
 @checked
-def local_filesystem_storage(path: str | PathLike[str], *, flush: bool = True) -> Storage:
+def local_filesystem_storage(path: str | PathLike[str], *, flush: bool = True) -> base.Storage:
     """Return a storage whose objects are files below a directory.
 
     The first write creates the directory. Any number of threads and processes on one machine can use it at

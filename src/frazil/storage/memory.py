@@ -16,33 +16,14 @@ from typing import TYPE_CHECKING, Any, override
 from frazil import host
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.base import (
-    ALWAYS,
-    Condition,
-    IfAbsent,
-    IfVersion,
-    ObjectInfo,
-    Refused,
-    Storage,
-    Stored,
-    Version,
-)
-from frazil.storage.checks import (
-    TRAFFIC,
-    check_key,
-    check_prefix,
-    check_range,
-    forked_process,
-    object_not_found,
-    range_past_end,
-)
+from frazil.storage import base, checks
 from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
 
 
-class SynchronousStorage(Storage):
+class SynchronousStorage(base.Storage):
     """A storage whose reads and writes take microseconds and never wait for a network."""
 
     is_local = True
@@ -65,21 +46,21 @@ class SynchronousStorage(Storage):
         return self.get(key, start, stop)
 
     @override
-    async def put_async(self, key: str, data: Buffer) -> Stored:
+    async def put_async(self, key: str, data: Buffer) -> base.Stored:
         stored = self.put(key, data)
-        assert isinstance(stored, Stored)  # an unconditional write is never refused
+        assert isinstance(stored, base.Stored)  # an unconditional write is never refused
         return stored
 
 
 @dataclass(frozen=True, slots=True)
 class _Object:
     data: bytes
-    version: Version
+    version: base.Version
     modified: datetime
 
-    def info(self, key: str) -> ObjectInfo:
+    def info(self, key: str) -> base.ObjectInfo:
         """Return the entry for a listing."""
-        return ObjectInfo(key, len(self.data), self.modified)
+        return base.ObjectInfo(key, len(self.data), self.modified)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -126,60 +107,62 @@ class MemoryStorage(SynchronousStorage):
     def _objects(self) -> dict[str, _Object]:
         # A forked child has a copy of the dictionary: its writes would be lost without an error.
         if self._contents.process != os.getpid():
-            raise forked_process(self._contents.process)
+            raise checks.forked_process(self._contents.process)
         return self._contents.objects
 
     def _object(self, key: str) -> _Object:
-        TRAFFIC.count()
-        stored_object = self._objects().get(check_key(key))
+        checks.TRAFFIC.count()
+        stored_object = self._objects().get(checks.check_key(key))
         if stored_object is None:
-            raise object_not_found(key)
+            raise checks.object_not_found(key)
         return stored_object
 
     @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        check_range(start, stop)
+        checks.check_range(start, stop)
         data = self._object(key).data
         if start == 0 and stop is None:
-            return TRAFFIC.count_read(data)
+            return checks.TRAFFIC.count_read(data)
         if start >= len(data):
-            raise range_past_end(key, start, len(data))
-        return TRAFFIC.count_read(memoryview(data)[start:stop])
+            raise checks.range_past_end(key, start, len(data))
+        return checks.TRAFFIC.count_read(memoryview(data)[start:stop])
 
     @override
-    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+    def get_versioned(self, key: str) -> tuple[Buffer, base.Version]:
         stored_object = self._object(key)
-        return TRAFFIC.count_read(stored_object.data), stored_object.version
+        return checks.TRAFFIC.count_read(stored_object.data), stored_object.version
 
     @override
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        check_key(key)
+    def put(
+        self, key: str, data: Buffer, condition: base.Condition = base.ALWAYS
+    ) -> base.Stored | base.Refused:
+        checks.check_key(key)
         content = bytes(data)
-        TRAFFIC.count(written=len(content))
+        checks.TRAFFIC.count(written=len(content))
         objects = self._objects()
         with self._contents.lock:
             current = objects.get(key)
             match condition:
-                case IfAbsent() if current is not None:
-                    return Refused()
-                case IfVersion(version) if current is None or current.version != version:
-                    return Refused()
+                case base.IfAbsent() if current is not None:
+                    return base.Refused()
+                case base.IfVersion(version) if current is None or current.version != version:
+                    return base.Refused()
             self._contents.writes += 1
             now = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=host.time_us())
-            new = objects[key] = _Object(content, Version(etag=str(self._contents.writes)), now)
-        return Stored(new.version)
+            new = objects[key] = _Object(content, base.Version(etag=str(self._contents.writes)), now)
+        return base.Stored(new.version)
 
     @override
-    def head(self, key: str) -> ObjectInfo | None:
-        TRAFFIC.count()
-        stored_object = self._objects().get(check_key(key))
+    def head(self, key: str) -> base.ObjectInfo | None:
+        checks.TRAFFIC.count()
+        stored_object = self._objects().get(checks.check_key(key))
         return None if stored_object is None else stored_object.info(key)
 
     @override
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        path = check_prefix(prefix)
+    def list(self, prefix: str) -> Iterator[base.ObjectInfo]:
+        path = checks.check_prefix(prefix)
         inside = f"{path}/" if path else ""
-        TRAFFIC.count()
+        checks.TRAFFIC.count()
         # A copy, because objects may be written and deleted during the listing.
         items = list(self._objects().items())
         return (stored_object.info(key) for key, stored_object in items if key.startswith(inside))
@@ -188,8 +171,8 @@ class MemoryStorage(SynchronousStorage):
     def delete(self, keys: Iterable[str]) -> None:
         objects = self._objects()
         for key in keys:
-            check_key(key)
-            TRAFFIC.count()
+            checks.check_key(key)
+            checks.TRAFFIC.count()
             with self._contents.lock:
                 objects.pop(key, None)
 
@@ -217,7 +200,7 @@ def _unpickle(name: str, settings: StorageSettings | None) -> MemoryStorage:
 
 
 @checked
-def in_memory_storage() -> Storage:
+def in_memory_storage() -> base.Storage:
     """Return a new, empty storage in the memory of this process.
 
     For tests and examples. Threads of this process may share it. It cannot be unpickled in another process.

@@ -370,7 +370,5 @@ def _mode(version: Version, *, quoted: bool) -> dict[str, str]:
     mode = {"e_tag": etag, "version": version.generation}
     present = {name: value for name, value in mode.items() if value is not None}
     if not present:
-        raise InvalidInputError(
-            "version must be the version of a read object, got an empty version. Read the object first"
-        )
+        raise InvalidInputError("version must be that of a read object, got an empty one. Read it first")
     return present

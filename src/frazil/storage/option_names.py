@@ -16,17 +16,9 @@ from frazil.errors import ErrorKind, InvalidInputError
 #: Options of HTTP clients that change neither the server nor the content of a request.
 CLIENT_OPTIONS: Final = frozenset(
     {
-        "connect_timeout",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "randomize_addresses",
-        "read_timeout",
-        "timeout",
+        *("connect_timeout", "http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout"),
+        *("http2_keep_alive_while_idle", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host"),
+        *("randomize_addresses", "read_timeout", "timeout"),
     }
 )
 
@@ -35,31 +27,19 @@ PLAIN_HEADERS: Final = frozenset({"accept", "accept-language", "cache-control", 
 
 #: Options without a secret. Some of them change the server of a request.
 _PUBLIC: Final = CLIENT_OPTIONS | {
-    "account",
-    "account_name",
-    "allow_http",
-    "allow_invalid_certificates",
-    "anonymous",
-    "authority_host",
-    "base_url",
-    "bucket",
-    "bucket_name",
-    "container_name",
-    "default_content_type",
-    "default_region",
-    "disable_tagging",
-    "endpoint",
-    "endpoint_url",
-    "msi_endpoint",
-    "proxy_excludes",
-    "proxy_url",
-    "region",
-    "request_payer",
-    "skip_signature",
-    "use_emulator",
-    "use_fabric_endpoint",
-    "user_agent",
-    "virtual_hosted_style_request",
+    *("account", "account_name", "bucket", "bucket_name", "container_name"),
+    *(
+        "authority_host",
+        "base_url",
+        "endpoint",
+        "endpoint_url",
+        "msi_endpoint",
+        "proxy_excludes",
+        "proxy_url",
+    ),
+    *("allow_http", "allow_invalid_certificates", "anonymous", "default_content_type", "disable_tagging"),
+    *("default_region", "region", "request_payer", "skip_signature", "use_emulator", "use_fabric_endpoint"),
+    *("proxy_url", "user_agent", "virtual_hosted_style_request"),
 }
 
 #: Prefixes of option names that some clients use.
@@ -127,11 +107,9 @@ def check_headers(headers: Mapping[str, str] | None) -> None:
             raise TypeError(f"the name and value of header {name!r} must be text")
         if _HEADER_NAME.fullmatch(name) is None:
             raise InvalidInputError(
-                f"the name of a header must consist of letters, digits and -, got {name!r}",
-                ErrorKind.STORAGE_CONFIG,
+                f"a header's name must have letters, digits and -, got {name!r}", ErrorKind.STORAGE_CONFIG
             )
         if _NOT_IN_A_HEADER.search(value):
             raise InvalidInputError(
-                f"the value of header {name!r} must not contain line breaks and control characters",
-                ErrorKind.STORAGE_CONFIG,
+                f"the value of header {name!r} must not have control characters", ErrorKind.STORAGE_CONFIG
             )

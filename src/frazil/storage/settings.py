@@ -122,12 +122,8 @@ class StorageSettings(Settings):
 
     shown_as: ClassVar[str] = "storage.StorageSettings"
     order: ClassVar[tuple[str, ...]] = (
-        "unsafe_use_conditional_create",
-        "unsafe_use_conditional_update",
-        "unsafe_use_metadata",
-        "storage_class",
-        "metadata_storage_class",
-        "chunks_storage_class",
+        *("unsafe_use_conditional_create", "unsafe_use_conditional_update", "unsafe_use_metadata"),
+        *("storage_class", "metadata_storage_class", "chunks_storage_class"),
         "minimum_size_for_multipart_upload",
     )
 
@@ -143,13 +139,8 @@ _RETRY_TIMEOUT: Final = timedelta(minutes=5)
 
 #: Options of the HTTP client. All other options belong to the store.
 HTTP_OPTIONS: Final = CLIENT_OPTIONS | {
-    "allow_http",
-    "allow_invalid_certificates",
-    "default_content_type",
-    "proxy_ca_certificate",
-    "proxy_excludes",
-    "proxy_url",
-    "user_agent",
+    *("allow_http", "allow_invalid_certificates", "default_content_type", "user_agent"),
+    *("proxy_ca_certificate", "proxy_excludes", "proxy_url"),
 }
 
 

@@ -36,7 +36,7 @@ from urllib.request import (  # type: ignore[attr-defined]  # the stub lacks the
 
 from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.lazy_names import ModuleOnDemand
-from frazil.storage.failures import ErrorParts, MessageTerms, reason_of_answer
+from frazil.storage.failures import ErrorParts, MessageTerms, reason_of_answer, wrong_setup
 from frazil.storage.option_names import address_parts, check_headers, shown_url
 from frazil.storage.settings import StorageSettings, client_options, retry_config
 from frazil.threads import Purpose, shared_pool
@@ -53,7 +53,7 @@ def origin_of(url: str) -> Origin:
     """Return scheme, host and port of a URL."""
     parts = address_parts(url)
     if parts is None or parts.scheme not in _PORTS or parts.hostname is None:
-        raise UnreachableError(f"a web URL must be an http or https URL, got {shown_url(url)}")
+        raise UnreachableError(f"a web URL must be http or https, got {shown_url(url)}")
     return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
 
 
@@ -239,10 +239,7 @@ class WebOptions:
                 text = certificate if isinstance(certificate, str) else certificate.decode("ascii")
                 context.load_verify_locations(cadata=text)
             except (ssl.SSLError, ValueError) as error:
-                raise StorageError(
-                    f"option `root_certificate` must contain certificates in PEM form: {error}",
-                    ErrorKind.STORAGE_CONFIG,
-                ) from error
+                raise wrong_setup(f"option `root_certificate` must be in PEM form: {error}") from error
         if self.allow_invalid_certificates:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -275,16 +272,14 @@ def _seconds(options: Mapping[str, Any], name: str) -> float:
     match = _TIME.fullmatch(str(value).lower())
     unit = None if match is None else _UNITS.get(match[2])
     if match is None or unit is None:
-        raise StorageError(
-            f"option `{name}` must be a time such as 30s, got {value!r}", ErrorKind.STORAGE_CONFIG
-        )
+        raise wrong_setup(f"option `{name}` must be a time such as 30s, got {value!r}")
     return float(match[1]) * unit
 
 
 def _flag(options: Mapping[str, Any], name: str) -> bool:
     value = str(options.get(name, "false")).lower()
     if value not in ("true", "false"):
-        raise StorageError(f"option `{name}` must be true or false, got {value!r}", ErrorKind.STORAGE_CONFIG)
+        raise wrong_setup(f"option `{name}` must be true or false, got {value!r}")
     return value == "true"
 
 
@@ -384,9 +379,7 @@ class WebClient:
                 answer = _send_once(manager, method, target, sent, max_bytes)
                 is_over = not tries.is_retry(method, answer.status, "retry-after" in answer.headers)
             except urllib3.exceptions.LocationValueError:
-                raise UnreachableError(
-                    f"a web URL must be an http or https URL, got {shown_url(url)}"
-                ) from None
+                raise UnreachableError(f"a web URL must be http or https, got {shown_url(url)}") from None
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 failure = error
                 is_over = isinstance(_cause(error), ssl.SSLCertVerificationError)
@@ -432,11 +425,7 @@ class WebClient:
                     login = _authorization(proxy, "Proxy-Authorization")
                     manager = urllib3.ProxyManager(proxy, proxy_headers=login, **pool_options)
                 except ValueError:
-                    raise StorageError(
-                        "the proxy in the option proxy_url or the environment must be an http or https URL, "
-                        f"got {shown_url(proxy)}",
-                        ErrorKind.STORAGE_CONFIG,
-                    ) from None
+                    raise wrong_setup(f"the proxy must be http or https, got {shown_url(proxy)}") from None
             manager = self._managers.setdefault(key, manager)
         return manager
 

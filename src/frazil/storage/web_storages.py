@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
+from frazil.storage import web_client
 from frazil.storage.base import ALWAYS, ObjectInfo, Storage, Version
 from frazil.storage.checks import TRAFFIC, check_key, check_range, object_not_found, range_past_end, read_only
 from frazil.storage.credential_families import AzureCredentials, GcsCredentials, S3Credentials
@@ -26,15 +27,6 @@ from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import address_parts, shown_url
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.urls import StorageUrl, parse_url
-from frazil.storage.web_client import (
-    Response,
-    WebClient,
-    in_thread,
-    join_url,
-    reason_of,
-    reason_of_status,
-    web_options,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator, Mapping
@@ -91,7 +83,9 @@ class HttpStorage(ReadOnlyStorage):
         self._headers = dict(headers or {})
         self._settings = StorageSettings() if settings is None else settings
         self._user_agent = user_agent
-        self._client = WebClient(web_options(self.options, self._settings, user_agent), self._headers)
+        self._client = web_client.WebClient(
+            web_client.web_options(self.options, self._settings, user_agent), self._headers
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (HttpStorage, (self.url, self.options, self._headers, self._settings, self._user_agent))
@@ -119,7 +113,7 @@ class HttpStorage(ReadOnlyStorage):
 
     @override
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        return await in_thread(lambda: self.get(key, start, stop))
+        return await web_client.in_thread(lambda: self.get(key, start, stop))
 
     @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
@@ -139,10 +133,7 @@ class HttpStorage(ReadOnlyStorage):
 
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        raise StorageError(
-            "a storage on a web server cannot list its objects. Use the storage that the web server reads "
-            "from"
-        )
+        raise StorageError("a web server cannot list its objects. Use the storage that the server reads from")
 
     @override
     def with_settings(self, settings: StorageSettings) -> HttpStorage:
@@ -152,7 +143,7 @@ class HttpStorage(ReadOnlyStorage):
     def with_user_agent(self, user_agent: str) -> HttpStorage:
         return HttpStorage(self.url, self.options, self._headers, self._settings, user_agent)
 
-    def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Response:
+    def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> web_client.Response:
         parts = urlsplit(self.url)
         path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
         TRAFFIC.count()
@@ -161,12 +152,12 @@ class HttpStorage(ReadOnlyStorage):
             if method == "GET" and answer.status in (200, 206):
                 answer.require_length(*answer.range())
         except UnreachableError as error:
-            kind, reason = reason_of(error, self.url)
+            kind, reason = web_client.reason_of(error, self.url)
             raise StorageError(f"object {key!r}: {reason}", kind) from error
         if answer.status in (404, 410):
             raise object_not_found(key)
         if answer.status not in (200, 206, 416):
-            kind, reason = reason_of_status(answer.status, self.url)
+            kind, reason = web_client.reason_of_status(answer.status, self.url)
             raise StorageError(f"object {key!r}: {reason}", kind)
         return answer
 
@@ -269,9 +260,8 @@ class RedirectStorage(ReadOnlyStorage):
         """
         with self._lock:
             if self._resolved is None:
-                storage = storage_of_redirect(
-                    follow(self._url, self._settings or _FEW_TRIES, self._user_agent)
-                )
+                url = follow(self._url, self._settings or _FEW_TRIES, self._user_agent)
+                storage = storage_of_redirect(url)
                 if self._settings is not None:
                     storage = storage.with_settings(self._settings)
                 if self._user_agent is not None:
@@ -318,7 +308,7 @@ class RedirectStorage(ReadOnlyStorage):
 
 def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | None = None) -> str:
     """Return the first URL with a scheme other than http and https that ``url`` redirects to."""
-    client, current_url = WebClient(web_options({}, settings, user_agent), {}), url
+    client, current_url = web_client.WebClient(web_client.web_options({}, settings, user_agent), {}), url
     for _ in range(_MAX_REDIRECTS + 1):
         if urlsplit(current_url).scheme not in ("http", "https"):
             return current_url
@@ -328,10 +318,8 @@ def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | N
             raise _bad_redirect(str(error)) from error
         location = answer.headers.get("location")
         if location is None or not 300 <= answer.status < 400:
-            raise _bad_redirect(
-                f"{shown_url(current_url)} must answer with a redirect, got status {answer.status}"
-            )
-        current_url = join_url(current_url, location)
+            raise _bad_redirect(f"{shown_url(current_url)} must redirect, got status {answer.status}")
+        current_url = web_client.join_url(current_url, location)
     raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
 

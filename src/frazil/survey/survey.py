@@ -1,7 +1,9 @@
 """The survey: which manifests versions have, and which chunk files and ranges manifests refer to.
 
 A step reads some files and reduces them to columns at once, so the references of all manifests are never in
-memory together. In this process, threads fetch the files. An engine gets the same steps as tasks.
+memory together. In this process, threads fetch the files. An engine gets the same steps as tasks: a piece is
+a function of a module, from the context of a repository and an item to results. It uses only its arguments
+and may run more than once.
 
 The stored index makes a survey read only files that are new. Snapshots and manifests are immutable, so what
 they refer to never changes. A collection stores it in one object under ``walks/``: for each snapshot its
@@ -21,20 +23,25 @@ do not fit are read by every survey.
 
 from __future__ import annotations
 
+import functools
 import logging
+import pickle
+from collections import deque
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import chain
-from typing import Any, Final
+from itertools import batched, chain, islice
+from typing import Any, Final, Protocol
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from frazil.engines import Engine, EngineName
-from frazil.errors import ErrorKind, IcechunkError, StorageError
+from frazil.arguments import require_progress
+from frazil.engines import Engine, EngineName, described, engine_of
+from frazil.errors import StorageError
 from frazil.format.columns import U8, U64, Ragged
 from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix
 from frazil.format.joined_files import ChunkRanges
@@ -51,18 +58,136 @@ from frazil.repository.catalog.assets import (
 from frazil.repository.catalog.collection_guard import new_key
 from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
-from frazil.storage.checks import is_outage
-from frazil.survey.columns import FileUses, ManifestChunks, SnapshotManifests, among, each_once, no_ids
-from frazil.survey.digests import DIGEST_BYTES, Marks, RangeSums, distinct_digests, id_digests
-from frazil.survey.steps import (
-    NO_PROGRESS,
-    Piece,
-    Progress,
-    manifest_batches,
-    run_with,
-    side_by_side,
-    snapshot_batches,
+from frazil.storage.checks import skip_damage, skip_missing
+from frazil.survey.columns import (
+    DIGEST_BYTES,
+    FileUses,
+    ManifestChunks,
+    Marks,
+    RangeSums,
+    SnapshotManifests,
+    among,
+    distinct_digests,
+    id_digests,
+    no_ids,
 )
+from frazil.threads import SIZES, Purpose, thread_pool
+
+#: A piece of work: from a context and an item to results.
+type Piece = Callable[[Context, Any], Iterable[Any]]
+#: Does a piece of work for all items in any process. Yields the results in the order of the items.
+type Run = Callable[[Piece, Sequence[Any]], Iterator[Any]]
+
+#: The number of items that run at the same time in one process.
+_ITEMS: Final = 4
+#: Limits of one item: references, manifests, and snapshots. Its work takes some time and fits into memory.
+_REFS: Final = 1 << 20
+_MANIFESTS: Final = 200
+_SNAPSHOTS: Final = 200
+
+
+def run_with(context: Context, engine: Engine | EngineName | None = None) -> Run:
+    """Return the function that does pieces of work: by an engine, or on threads of this process."""
+    if engine is None:
+        return lambda piece, items: chain.from_iterable(
+            side_by_side(items, lambda item: list(piece(context, item)), _ITEMS)
+        )
+    runner = engine_of(engine)
+
+    def by_tasks(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
+        results = runner.run(run_piece, list(map(pickle.dumps, items)), pickle.dumps((piece, context)))
+        with described(f"frazil {piece.__name__}"):  # the engine reads it before the first result
+            first = list(islice(results, 1))
+        for result in chain(first, results):
+            yield from pickle.loads(result)
+
+    return by_tasks
+
+
+def run_piece(shared: bytes, task: bytes) -> bytes:
+    """Run one task: a piece with one item. The result is a pickled list."""
+    piece, context = _unpacked(shared)
+    return pickle.dumps(list(piece(context, pickle.loads(task))))
+
+
+@functools.lru_cache(maxsize=2)
+def _unpacked(shared: bytes) -> tuple[Piece, Context]:
+    unpickled: tuple[Piece, Context] = pickle.loads(shared)
+    return unpickled
+
+
+def snapshot_batches[T](rows: Sequence[T], size: int = _SNAPSHOTS) -> list[Sequence[T]]:
+    """Return rows in batches. Each row costs one or two requests."""
+    return list(batched(rows, size))
+
+
+def manifest_batches(manifests: ManifestFiles) -> list[ManifestFiles]:
+    """Return manifests in batches with a limited number of references."""
+    weights = np.maximum(manifests.num_chunk_refs.astype(np.int64), _REFS // _MANIFESTS)
+    cuts = (np.flatnonzero(np.diff(np.cumsum(weights) // _REFS)) + 1).tolist()
+    pairs = zip([0, *cuts], [*cuts, len(manifests)], strict=True)
+    return [manifests.select_manifests(slice(low, high)) for low, high in pairs if high > low]
+
+
+def side_by_side[T, R](
+    items: Iterable[T],
+    work: Callable[[T], R],
+    threads: int,
+    purpose: Purpose = Purpose.COLLECTION_STEPS,
+    *,
+    weight: Callable[[T], float] = lambda item: 0.0,
+) -> Iterator[R]:
+    """Do the same as ``map``, on threads and in order.
+
+    At most ``threads`` items run or wait at a time, and their weights are at most 1 together.
+    """
+    with thread_pool(purpose, min(max(1, threads), SIZES[purpose])) as pool:
+        running: deque[tuple[Future[R], float]] = deque()
+        load = 0.0
+        try:
+            for item in items:
+                heavy = weight(item)
+                while running and (len(running) >= threads or load + heavy > 1):
+                    done, lighter = running.popleft()
+                    load -= lighter
+                    yield done.result()
+                running.append((pool.submit(work, item), heavy))
+                load += heavy
+            while running:
+                yield running.popleft()[0].result()
+        finally:
+            for waiting, _ in running:
+                waiting.cancel()
+
+
+class Progress(Protocol):
+    """The progress of upkeep: the number of steps, and each finished step, from the caller's thread."""
+
+    def expect(self, tasks: int) -> None:
+        """Announce steps."""
+
+    def advance(self, *, bytes: int = 0) -> None:
+        """Count one more finished step."""
+
+
+class NoProgress:
+    """Reports nothing."""
+
+    def expect(self, tasks: int) -> None:
+        """Ignore the steps."""
+
+    def advance(self, *, bytes: int = 0) -> None:
+        """Ignore the step."""
+
+
+NO_PROGRESS: Final[Progress] = NoProgress()
+
+
+def progress_of(progress: Progress | None) -> Progress:
+    """Return the argument ``progress`` of a public function, or an object that reports nothing."""
+    require_progress(progress, "expect", "advance")
+    return NO_PROGRESS if progress is None else progress
+
 
 _log = logging.getLogger(__name__)
 
@@ -98,11 +223,8 @@ def read_index(storage: Storage) -> tuple[StoredIndex, list[str]]:
     objects = sorted(storage.list(INDEXES), key=lambda info: (info.modified, info.key))
     keys = [info.key for info in objects]
     index = None
-    try:
+    with skip_missing():
         index = decode_index(storage.get(keys[-1])) if keys else StoredIndex()
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
     if index is None:
         _log.info("%s cannot be used: all metadata are read again", keys[-1])
     return index or StoredIndex(), keys
@@ -268,12 +390,12 @@ class Survey:
             waiting += len(snapshots.files)
             if waiting > max(len(files), _GATHERED):
                 tables = [SnapshotManifests.concat(tables)]
-                files, parts, waiting = each_once([files, tables[0].files, *parts]), [], 0
+                files, parts, waiting = ManifestFiles.union([files, tables[0].files, *parts]), [], 0
         fresh = SnapshotManifests.concat(tables)
         snapshots = SnapshotManifests.concat([stored, fresh]) if len(stored) else fresh
         self._loaded = StoredIndex(snapshots, self._index.manifests)
         ids = np.concatenate([versions, optional])
-        return each_once([stored.select(among(stored.ids, ids)).files, files, fresh.files, *parts])
+        return ManifestFiles.union([stored.select(among(stored.ids, ids)).files, files, fresh.files, *parts])
 
     def read_versions(
         self, versions: U8, optional: U8 | None = None, *, skips_damage: bool = False
@@ -400,32 +522,23 @@ def read_files[T: HasId](
     needed = len(ids) if required is None else required
 
     def fetch(row: int) -> tuple[bytes, Buffer | None]:
-        try:
-            return ids[row], storage.get(kind.key(ids[row]))
-        except StorageError as error:
-            may_miss = skips_damage or row >= needed
-            if not may_miss or error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return ids[row], None
+        may_miss = skips_damage or row >= needed
+        data: Buffer | None = None
+        with skip_missing() if may_miss else nullcontext():
+            data = storage.get(kind.key(ids[row]))
+        return ids[row], data
 
     rows = range(len(ids))
     weight: Callable[[int], float] = (lambda row: 0.0) if weights is None else weights.__getitem__
     files = map(fetch, rows) if storage.is_local else side_by_side(rows, fetch, threads, weight=weight)
     present = ((id_, data) for id_, data in files if data is not None)
     if skips_damage:
-        yield from _undamaged(kind, present)
+        for id_, data in present:
+            with skip_damage():  # a verification has a finding for it
+                yield [kind.decoded(data, id_)]
         return
     for part in small_parts(present):
         yield from kind.decoded_together(part)
-
-
-def _undamaged[T: HasId](kind: FileKind[T], files: Iterable[tuple[bytes, Buffer]]) -> Iterator[list[T]]:
-    for id_, data in files:
-        try:
-            yield [kind.decoded(data, id_)]
-        except IcechunkError as error:  # a verification has a finding for it
-            if is_outage(error):
-                raise
 
 
 def read_manifests[T: HasId](

@@ -15,21 +15,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Buffer, Callable, Iterable, Iterator
-from enum import Enum
-from typing import Any, Literal, override
+from collections.abc import Buffer
+from typing import Any, override
 
-from frazil.errors import StorageError
-from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
+from frazil.storage.base import Storage, Stored
 from frazil.storage.settings import StorageSettings
 
 
-class _StorageOver(Storage):
+def _forwarding(method: str, request: str) -> Any:
+    """Return a method that passes a request on to the inner storage, after a call of ``_before``."""
+
+    def forward(self: StorageOver, *args: Any, **options: Any) -> Any:
+        self._before(request, args[0])
+        return getattr(self.inner, method)(*args, **options)
+
+    return override(forward)  # the method that it overrides has the docstring
+
+
+class StorageOver(Storage):
     """A storage that passes all requests on to ``inner``, after a call of ``_before``."""
 
     inner: Storage
 
-    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
+    get = _forwarding("get", "get")
+    get_versioned = _forwarding("get_versioned", "get")
+    head = _forwarding("head", "read")
+    list = _forwarding("list", "read")
+    put = _forwarding("put", "write")
+    backup = _forwarding("backup", "write")
+    delete = _forwarding("delete", "write")
+
+    def _before(self, request: str, key: Any) -> None:
         raise NotImplementedError
 
     @override
@@ -37,110 +53,11 @@ class _StorageOver(Storage):
         return self.inner.encodes_names()
 
     @override
-    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        self._before("get", key)
-        return self.inner.get(key, start, stop)
-
-    @override
-    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        self._before("get", key)
-        return self.inner.get_versioned(key)
-
-    @override
-    def head(self, key: str) -> ObjectInfo | None:
-        self._before("read", key)
-        return self.inner.head(key)
-
-    @override
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        self._before("read", prefix)
-        return self.inner.list(prefix)
-
-    @override
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        self._before("write", key)
-        return self.inner.put(key, data, condition)
-
-    @override
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        self._before("write", to)
-        self.inner.backup(key, version, data, to)
-
-    @override
-    def delete(self, keys: Iterable[str]) -> None:
-        self._before("write", "")
-        self.inner.delete(keys)
-
-    @override
     def default_settings(self) -> StorageSettings:
         return self.inner.default_settings()
 
 
-class Fault(Enum):
-    """The fate of one ``put``."""
-
-    #: The write does not reach the storage. The caller gets an error.
-    LOST = "lost"
-    #: The write takes effect. The caller gets an error.
-    ANSWER_LOST = "answer-lost"
-    #: The write takes effect. The client retries and finds its own write, so the caller gets ``Refused``.
-    MET_ITSELF = "met-itself"
-    #: The write does not take effect. The caller gets ``Refused``.
-    REFUSED = "refused"
-
-
-class FaultyStorage(_StorageOver):
-    """A storage over another storage, with faults.
-
-    Args:
-        inner: Storage that gets all requests.
-        choose: Function of key and condition that returns the fault of a ``put``, or None for no fault.
-    """
-
-    def __init__(self, inner: Storage, choose: Callable[[str, Condition], Fault | None]) -> None:
-        self.inner = inner
-        self.choose = choose
-        self.is_local: bool = inner.is_local
-        self.is_whole_bucket: bool = inner.is_whole_bucket
-        self.puts: list[str] = []
-        self.gets: list[str] = []
-
-    def __repr__(self) -> str:
-        return f"<frazil.testing.FaultyStorage over {self.inner!r}>"
-
-    @override
-    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
-        if request == "get":
-            self.gets.append(key)
-
-    @override
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        self.puts.append(key)
-        fault = self.choose(key, condition)
-        if fault is Fault.REFUSED:
-            return Refused()
-        if fault is Fault.LOST:
-            raise StorageError(f"injected: put `{key}` was lost")
-        answer = self.inner.put(key, data, condition)
-        if fault is Fault.ANSWER_LOST:
-            raise StorageError(f"injected: the answer to put `{key}` was lost")
-        return Refused() if fault is Fault.MET_ITSELF else answer
-
-    @override
-    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        return self.get(key, start, stop)
-
-    @override
-    async def put_async(self, key: str, data: Buffer) -> Stored:
-        answer = self.put(key, data)
-        return answer if isinstance(answer, Stored) else Stored(Version())
-
-    @override
-    def with_settings(self, settings: StorageSettings) -> Storage:
-        return self
-
-
-class LatencyStorage(_StorageOver):
+class LatencyStorage(StorageOver):
     """A storage over another storage that waits before each request.
 
     It is a remote storage (``is_local`` is False) whatever the inner storage is. Therefore reads use the code
@@ -187,7 +104,7 @@ class LatencyStorage(_StorageOver):
         self._ms["read"] = ms
 
     @override
-    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
+    def _before(self, request: str, key: Any) -> None:
         time.sleep(self._ms["write" if request == "write" else "read"] / 1000)
 
     @override
@@ -219,6 +136,4 @@ class LatencyStorage(_StorageOver):
         return getattr(self.inner, name)
 
 
-__all__ = [
-    "LatencyStorage",
-]
+__all__ = ["LatencyStorage"]

@@ -14,21 +14,18 @@ import asyncio
 import pickle
 import threading
 import uuid
+from collections.abc import Buffer, Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
-from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, Stored, Version
-from frazil.storage.local_commit import Replacement, local_queue, open_replacement, put_many
+from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Replacement, Storage, Stored, Version
 from frazil.storage.settings import StorageSettings
 from frazil.threads import Purpose, thread_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable
 
 _BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b")
 
@@ -221,7 +218,7 @@ class StorageSuite:
 
         def work() -> None:
             for number in range(self.rounds):
-                with local_queue(storage, "repo") if number % 2 else nullcontext():
+                with storage.local_queue("repo") if number % 2 else nullcontext():
                     add_line(storage, "repo", uuid.uuid4().hex, is_replacement=is_replacement)
 
         _in_threads(self.threads, work)
@@ -248,11 +245,11 @@ class StorageSuite:
         storage.put("repo", b"first", IfAbsent())
         old, version = storage.get_versioned("repo")
         replacement = Replacement("repo", b"second", version, old, "overwritten/repo.1")
-        with open_replacement(storage, replacement, [("snapshots/a", b"new"), ("snapshots/b", b"")]):
+        with storage.open_replacement(replacement, [("snapshots/a", b"new"), ("snapshots/b", b"")]):
             pass  # without `finish`
         assert bytes(storage.get("repo")) == b"first"
         assert [bytes(storage.get(f"snapshots/{name}")) for name in "ab"] == [b"new", b""]
-        with open_replacement(storage, replacement) as early, open_replacement(storage, replacement) as late:
+        with storage.open_replacement(replacement) as early, storage.open_replacement(replacement) as late:
             assert bytes(storage.get("repo")) == b"first"
             _stored(late.finish())
             assert isinstance(early.finish(), Refused)
@@ -315,7 +312,7 @@ class StorageSuite:
         """``put_many`` writes all objects."""
         storage.put("chunks/0", b"before")
         objects = {f"{'chunks' if n % 2 == 0 else f'deep/{n % 7}'}/{n}": b"%d" % n for n in range(count)}
-        put_many(storage, objects.items())
+        storage.put_many(objects.items())
         for key, data in ({"chunks/0": b"before"} | objects).items():
             assert bytes(storage.get(key)) == data
         assert {info.key for info in storage.list("")} == {"chunks/0", *objects}
@@ -363,7 +360,7 @@ def add_line(storage: Storage, key: str, line: str, *, is_replacement: bool = Fa
             if not is_replacement:
                 outcome = storage.put(key, data, IfVersion(version))
             else:
-                with open_replacement(storage, Replacement(key, data, version, old, backup)) as ready:
+                with storage.open_replacement(Replacement(key, data, version, old, backup)) as ready:
                     outcome = ready.finish()
             if isinstance(outcome, Stored):
                 return

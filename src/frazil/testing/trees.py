@@ -109,6 +109,12 @@ def is_descendant(path: str, ancestor: str) -> bool:
     return path.startswith(f"{ancestor}/") if ancestor else bool(path)
 
 
+def moved_paths(source: str, target: str, paths: set[str]) -> set[str]:
+    """Return the paths after a node and all nodes below it were moved."""
+    inside = {path for path in paths if path == source or is_descendant(path, source)}
+    return (paths - inside) | {target + path[len(source) :] for path in inside}
+
+
 def absolute(path: str) -> str:
     """Return the path in the form of a session."""
     return f"/{path}"
@@ -206,28 +212,19 @@ def valid_and_invalid_moves(
             moves.append(draw(invalid_move(nodes, arrays, pool)))
             continue
         source, target = draw(valid_move(nodes, nodes - arrays, pool))
-
-        def moved(path: str, source: str = source, target: str = target) -> str:
-            inside = path == source or is_descendant(path, source)
-            return target + path[len(source) :] if inside else path
-
-        nodes, arrays = set(map(moved, nodes)), set(map(moved, arrays))
+        nodes, arrays = (moved_paths(source, target, paths) for paths in (nodes, arrays))
         moves.append((source, target, None))
     return moves
 
 
-def valid_moves(
-    tree: GroupNode,
-    n_moves: st.SearchStrategy[int] = _FEW,
-) -> st.SearchStrategy[list[Move]]:
+def valid_moves(tree: GroupNode, n_moves: st.SearchStrategy[int] = _FEW) -> st.SearchStrategy[list[Move]]:
     """Return moves that all take effect, in order."""
     mixed = valid_and_invalid_moves(tree, n_moves, st.just(0.0))
     return mixed.map(lambda moves: [(source, target) for source, target, _ in moves])
 
 
 def invalid_moves(
-    tree: GroupNode,
-    n_moves: st.SearchStrategy[int] = _FEW,
+    tree: GroupNode, n_moves: st.SearchStrategy[int] = _FEW
 ) -> st.SearchStrategy[list[InvalidMove]]:
     """Return moves that are all refused, each with the kind of its error."""
     nodes, arrays = set(tree.nodes()), set(tree.arrays())

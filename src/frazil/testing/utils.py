@@ -10,6 +10,7 @@ from frazil.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.storage.memory import in_memory_storage
 from frazil.testing.models import GroupNode, ModelStore
+from frazil.testing.trees import moved_paths
 from frazil.zarr_store import IcechunkStore
 
 
@@ -43,9 +44,4 @@ def precommit_postcommit_readonly(
 
 def update_paths_after_move(source: str, dest: str, arrays: set[str], groups: set[str]) -> list[set[str]]:
     """Return the paths of arrays and groups after a node and all nodes below it were moved."""
-
-    def moved(path: str) -> str:
-        inside = path == source or path.startswith(f"{source}/")
-        return dest + path[len(source) :] if inside else path
-
-    return [set(map(moved, paths)) for paths in (arrays, groups)]
+    return [moved_paths(source, dest, paths) for paths in (arrays, groups)]

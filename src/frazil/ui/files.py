@@ -257,7 +257,6 @@ def _address(url: str) -> str:
         or not (is_relative or (parts.scheme in ("http", "https") and parts.netloc))
     ):
         raise InvalidInputError(
-            f"--repo-url must be an http or https URL, or a path relative to the page, without a user and a "
-            f"query, got {url!r}"
+            f"--repo-url must be http, https or relative to the page, without user and query, got {url!r}"
         )
     return f"{url.rstrip('/')}/"

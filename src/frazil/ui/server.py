@@ -39,18 +39,8 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
+from frazil.ui import files
 from frazil.ui.commands import Change, CommandProcesses, CommandResult, answer_command, planned
-from frazil.ui.files import (
-    BINARY,
-    LONGEST,
-    TYPES,
-    BytesContent,
-    Content,
-    ObjectContent,
-    RepositoryFiles,
-    assets,
-    start,
-)
 
 _log: Final = logging.getLogger(__name__)
 
@@ -101,7 +91,7 @@ class Site:
         """The description of the site for the page."""
         return {
             "label": self.storage.label(),
-            **start(self.target),
+            **files.start(self.target),
             "writable": self.is_writable,
             "specVersion": self.spec_version,
             "frazil": __version__,
@@ -152,14 +142,16 @@ class ExplorerServer(ThreadingHTTPServer):
     def __init__(self, site: Site, host: str = "127.0.0.1", port: int = 0) -> None:
         self.site = site
         self.host = host
-        self.files: Final = RepositoryFiles(site.storage, site.spec_version)
-        self.assets: Final = assets()
+        self.files: Final = files.RepositoryFiles(site.storage, site.spec_version)
+        self.assets: Final = files.assets()
         # The policy of the page names the hashes of its script and its style. The page of a server asks only
         # this server. No other page may show it in a frame: clicks in the frame could change the repository.
         policy = self.assets["index.html"].read_text(encoding="utf-8").partition('Policy" content="')[2]
         policy = policy.partition('"')[0].replace("connect-src *", "connect-src 'self'")
         self.policy: Final = f"{policy}; frame-ancestors 'none'"
-        self.asset: Final = cache(lambda name, is_packed: BytesContent.of_asset(self.assets[name], is_packed))
+        self.asset: Final = cache(
+            lambda name, is_packed: files.BytesContent.of_asset(self.assets[name], is_packed)
+        )
         self.processes: Final = CommandProcesses()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
@@ -265,11 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
         if scheme.lower() != "bearer" or not hmac.compare_digest(
             token.strip().encode(), self.server.site.token.encode()
         ):
-            raise Refusal(
-                HTTPStatus.FORBIDDEN,
-                "token",
-                "the token is missing or wrong. Open the address that `frazil ui` has printed",
-            )
+            raise Refusal(HTTPStatus.FORBIDDEN, "token", "wrong or no token. Open the address of `frazil ui`")
 
     # Routes
 
@@ -277,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         codings = {each.strip() for each in self.headers.get("Accept-Encoding", "").split(",")}
         is_packed = "gzip" in codings and "Range" not in self.headers
         answer = self._content_response(
-            self.server.asset(name, is_packed), TYPES.get(name.rpartition(".")[2], BINARY)
+            self.server.asset(name, is_packed), files.TYPES.get(name.rpartition(".")[2], files.BINARY)
         )
         coding = {"Content-Encoding": "gzip"} if is_packed else {}
         return replace(answer, headers={**answer.headers, **coding, "Vary": "Accept-Encoding"})
@@ -289,24 +277,24 @@ class _Handler(BaseHTTPRequestHandler):
             # A browser writes each status 404 into its console, also of a file that need not exist
             if error.kind is not ErrorKind.OBJECT_NOT_FOUND or "optional" not in query:
                 raise
-            return self._memory_response(b"", BINARY)
+            return self._memory_response(b"", files.BINARY)
         if content is None:
             raise _not_found()
-        return self._content_response(content, TYPES["json"] if key.endswith(".json") else BINARY)
+        return self._content_response(content, files.TYPES["json"] if key.endswith(".json") else files.BINARY)
 
     def _virtual_response(self, rest: str, query: Mapping[str, str]) -> PageResponse:
         if rest:
             raise _not_found()
         start, stop = _number(query, "start"), _number(query, "end")
-        if not 0 < stop - start <= LONGEST:
+        if not 0 < stop - start <= files.LONGEST:
             raise Refusal(HTTPStatus.BAD_REQUEST, "range", "`end` must be after `start`, by at most 256 MiB")
         modified = _number(query, "modified") if "modified" in query else None
         ref = VirtualRef(query.get("url", ""), start, stop - start, query.get("etag"), modified)
-        return self._memory_response(self.server.site.virtual.locate(ref).get(start, stop), BINARY)
+        return self._memory_response(self.server.site.virtual.locate(ref).get(start, stop), files.BINARY)
 
     def _api_response(self, name: str, query: Mapping[str, str]) -> PageResponse:
         if name == "info":
-            return self._memory_response(json.dumps(self.server.site.info).encode(), TYPES["json"])
+            return self._memory_response(json.dumps(self.server.site.info).encode(), files.TYPES["json"])
         arguments = answer_command(name, self.server.site.target, query)
         if arguments is None:
             raise _not_found()
@@ -345,16 +333,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _run(self, arguments: list[str], is_gone: Callable[[], bool]) -> CommandResult:
         result = self.server.processes.run(arguments, is_gone)
         if result is None:
-            raise Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE, "busy", "other answers are computed", Retry_After="5"
-            )
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many answers run", Retry_After="5")
         return result
 
     def _command_response(self, result: CommandResult) -> PageResponse:
         status = HTTPStatus.OK
         if not result.is_answer:
             status = _STATUS.get(result.kind, HTTPStatus.UNPROCESSABLE_ENTITY)
-        return self._memory_response(result.text, TYPES["json"], status)
+        return self._memory_response(result.text, files.TYPES["json"], status)
 
     def _is_gone(self) -> bool:
         """Return whether the client has closed the connection."""
@@ -371,7 +357,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"Content-Type": kind, "Cache-Control": "no-store"}
         return PageResponse(status, headers, memoryview(data).nbytes, [data])
 
-    def _content_response(self, content: Content, kind: str) -> PageResponse:
+    def _content_response(self, content: files.Content, kind: str) -> PageResponse:
         """Return the answer with a content, or the part of it that the request wants."""
         etag = f'"{content.etag}"'
         headers = {
@@ -389,7 +375,7 @@ class _Handler(BaseHTTPRequestHandler):
         if header is None or self.headers.get("If-Range", etag) != etag:
             return PageResponse(HTTPStatus.OK, headers, content.size, content.parts(0, content.size))
         exact = _EXACT.fullmatch(header)
-        if isinstance(content, ObjectContent) and exact is not None and self.command == "GET":
+        if isinstance(content, files.ObjectContent) and exact is not None and self.command == "GET":
             start = int(exact[1])
             data = content.part(start, int(exact[2]) + 1)
             if data is not None:
@@ -447,7 +433,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, refusal: Refusal) -> None:
         text = json.dumps({"error": {"kind": refusal.kind, "message": str(refusal)}}).encode()
-        headers = {"Content-Type": TYPES["json"], "Cache-Control": "no-store", **refusal.headers}
+        headers = {"Content-Type": files.TYPES["json"], "Cache-Control": "no-store", **refusal.headers}
         self._send(PageResponse(refusal.status, headers, len(text), [text]))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

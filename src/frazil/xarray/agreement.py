@@ -69,14 +69,8 @@ def is_lazy(variable: xr.Variable) -> bool:
 
 #: Encoding that changes values. The rest of the encoding only changes bytes.
 _VALUES: Final = (
-    "dtype",
-    "scale_factor",
-    "add_offset",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
-    "units",
-    "calendar",
+    *("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value"),
+    *("_Unsigned", "units", "calendar"),
 )
 #: Number of elements that are checked at a time.
 _SLAB: Final = 1 << 22
@@ -319,21 +313,9 @@ Check = Literal["variables", "attributes", "packing", "static", "values", "order
 
 #: Attributes that define the values. Other attributes are texts for readers and may differ.
 _MEANING: Final = (
-    "units",
-    "calendar",
-    "standard_name",
-    "positive",
-    "cell_methods",
-    "flag_values",
-    "flag_masks",
-    "flag_meanings",
-    "formula_terms",
-    "grid_mapping",
-    "scale_factor",
-    "add_offset",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
+    *("units", "calendar", "standard_name", "positive", "cell_methods"),
+    *("flag_values", "flag_masks", "flag_meanings", "formula_terms", "grid_mapping"),
+    *("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"),
 )
 #: Attributes that xarray moves to the encoding of decoded variables.
 _DECODED: Final = ("calendar", "grid_mapping", "formula_terms")
@@ -479,17 +461,12 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
     variable = variable.transpose(*writing.stored.dims[name])
     # Values that are not written may have fewer bits than the stored values. Labels are written.
     rounded = writing.is_static(variable)
-    options: dict[str, Any] = {
-        "form": form,
-        "dims": variable.dims,
-        "attrs": variable.attrs,
-        "rounded": rounded,
-    }
+    equal = partial(_equal, form=form, dims=variable.dims, attrs=variable.attrs, rounded=rounded)
     if variable.chunks is not None:
         array = writing.stored.variables[name]
         stored = from_array(array, chunks=variable.chunks)  # type: ignore[no-untyped-call]
         compared = map_blocks(  # type: ignore[no-untyped-call]
-            partial(_equal, **options),
+            equal,
             variable.data,
             stored,
             dtype=np.bool_,
@@ -498,7 +475,7 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
         )
         compute(compared, **writing.compute_options)  # type: ignore[no-untyped-call]
     else:
-        _equal(variable.values, writing.stored.numbers(name, writing.region), **options)
+        equal(variable.values, writing.stored.numbers(name, writing.region))
 
 
 def _equal(

@@ -19,11 +19,7 @@ from zarr.core.dtype import ZDType, data_type_registry
 from zarr.core.dtype.common import HasEndianness, HasItemSize
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
-from frazil.errors import (
-    ErrorKind,
-    InvalidInputError,
-    MissingExtraError,
-)
+from frazil.errors import ErrorKind, InvalidInputError, MissingExtraError
 from frazil.extras import missing_codec, needs
 from frazil.zarr_names import DataTypeValidationError, UnknownCodecError
 

@@ -91,7 +91,7 @@ def test_a_refused_commit_that_fits_two_versions_stays_detached() -> None:
 def test_a_lost_log_of_a_lost_commit_stays_detached() -> None:
     repo = repository()
     tip = repo.lookup_branch("main")
-    storage = copy_of(repo.storage)  # type: ignore[arg-type]
+    storage = copy_of(repo.storage)
     lose_updates(storage, 1)
     storage.delete([f"transactions/{tip}"])
     plan = repair(storage)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, override
 
 import pytest
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.maintenance.repair.storages import Overlay, Quarantine
 from frazil.storage.base import ALWAYS, Condition
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 from frazil.testing.storage_suite import StorageSuite
 
 

@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.ingest.netcdf_files import (
-    assert_same_dataset,
-    daily_files,
-    files_dataset,
-    replace_seam,
-    stored_dataset,
-)
+from tests.pipeline.ingest import netcdf_files as nc
+from tests.pipeline.ingest.netcdf_files import replace_seam
 
 import frazil
 import frazil.pipeline
 from frazil.cli.main import main
-from frazil.pipeline import Version
+from frazil.errors import InvalidInputError
+from frazil.pipeline import ConcatDim, FilePattern, Version
 from frazil.pipeline.ingest.inspection import inspect_all
 from frazil.pipeline.ingest.operation import plan_ingest
+from frazil.pipeline.ingest.options import expand
+from frazil.storage.base import ALWAYS
 
 
 def version(place: Path, branch: str = "main") -> Version:
@@ -30,7 +28,7 @@ def version(place: Path, branch: str = "main") -> Version:
 
 @pytest.mark.deep
 def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = daily_files(tmp_path / "days", 5)
+    paths = nc.daily_files(tmp_path / "days", 5)
     files, place = str(tmp_path / "days" / "day_000[0-2].nc"), tmp_path / "ice"
     assert main(["ingest", files, str(place), "--inspect", "--engine", "inline"]) == 0
     assert "3 files" in (output := capsys.readouterr().out)
@@ -43,7 +41,7 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "chunks: `/tas`: (5, 3, 4), 240 B, " in captured.out
     assert captured.err == ""  # progress is for terminals
     after = version(place, "new")
-    assert_same_dataset(stored_dataset(after), files_dataset(paths[:3]))
+    nc.assert_same_dataset(nc.stored_dataset(after), nc.files_dataset(paths[:3]))
     assert after.session().store.session.config is not None
     assert main(["ingest", files, str(place), *request]) == 0
     assert "nothing to do: 3 of 3 files" in capsys.readouterr().out
@@ -57,7 +55,7 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     output = capsys.readouterr().out
     assert "1 file, 3 ingested before, 1 left out" in output
     assert f"left out: {paths[4]}: damaged" in output
-    assert_same_dataset(stored_dataset(version(place, "new")), files_dataset(paths[:4]))
+    nc.assert_same_dataset(nc.stored_dataset(version(place, "new")), nc.files_dataset(paths[:4]))
     assert main(["ingest", *everything, "--inspect"]) == 1
     assert f"    {paths[4]}: " in capsys.readouterr().out
 
@@ -71,12 +69,12 @@ def test_new_files_without_a_mode_are_refused_with_the_option(
         inspections.append(len(files.urls))
         return inspect_all(files, *arguments, **options)
 
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.inspect_all", counted)
+    nc.replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.inspect_all", counted)
     request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
-    daily_files(tmp_path / "days", 2)
+    nc.daily_files(tmp_path / "days", 2)
     assert main(request) == 0
     assert inspections == [2]  # once for a new repository
-    daily_files(tmp_path / "days", 3)
+    nc.daily_files(tmp_path / "days", 3)
     assert main(request) == 1
     assert "--mode append" in capsys.readouterr().err
     assert main([*request, "--mode", "append", "--on-change", "ignore"]) == 0
@@ -87,7 +85,7 @@ def test_new_files_without_a_mode_are_refused_with_the_option(
 def test_a_refused_ingest_leaves_no_new_repository(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
 ) -> None:
-    paths = daily_files(tmp_path / "days", 3)
+    paths = nc.daily_files(tmp_path / "days", 3)
     place = tmp_path / folder
     (tmp_path / "empty").mkdir()
     Path(paths[2]).write_bytes(b"\x89HDF\r\n\x1a\n")
@@ -110,7 +108,7 @@ def test_a_refused_ingest_leaves_no_new_repository(
 
 @pytest.mark.deep
 def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = daily_files(tmp_path / "days", 2)
+    paths = nc.daily_files(tmp_path / "days", 2)
     request = [
         "ingest",
         str(tmp_path / "days" / "*.nc"),
@@ -152,14 +150,14 @@ def test_containers_of_the_repository_are_not_authorised(
         frazil.VirtualChunkContainer(theirs, frazil.local_filesystem_store("/home"))
     )
     frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / "ice"), config)
-    paths = daily_files(tmp_path / "days", 1)
+    paths = nc.daily_files(tmp_path / "days", 1)
     opened: list[set[str]] = []
 
     def seen_by(session: frazil.Session, *arguments: Any) -> Any:
         opened.append(set(session.workspace.context.virtual.credentials))
         return plan_ingest(session, *arguments)
 
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.plan_ingest", seen_by)
+    nc.replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.plan_ingest", seen_by)
     mine = f"file://{tmp_path / 'days'}/"
     assert (
         main(
@@ -190,7 +188,7 @@ def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_engine(
     limit: str, most: int, given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = daily_files(tmp_path / "days", 2)
+    paths = nc.daily_files(tmp_path / "days", 2)
     engines: list[Any] = []
 
     def inspected(source: Any, *, engine: Any, **options: Any) -> Any:
@@ -198,7 +196,7 @@ def test_the_engine(
         raise frazil.InvalidInputError("enough")
 
     monkeypatch.setattr(frazil.pipeline, "inspect_files", inspected)
-    replace_seam(monkeypatch, f"frazil.pipeline.ingest.options.FEW_{limit}", most)
+    nc.replace_seam(monkeypatch, f"frazil.pipeline.ingest.options.FEW_{limit}", most)
     assert main(["ingest", *paths, str(tmp_path / "ice"), "--inspect", *given]) == 1
     assert engines == [expected]
 
@@ -223,3 +221,54 @@ def test_options_of_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     assert main(["ingest", str(path), str(tmp_path / "x"), "--filter-by-keys", "typeOfLevel=hybrid"]) == 1
     assert "typeOfLevel" in capsys.readouterr().err
+
+
+KEYS = (
+    "era/2000/t_1.nc",
+    "era/2000/t_2.nc",
+    "era/2001/t_1.nc",
+    "era/2001/u_1.nc",
+    "era/t_1.nc",
+    "x+y/t_1.nc",
+)
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("era/*/t_?.nc", KEYS[:3]),
+        ("era/**/t_1.nc", (KEYS[0], KEYS[2], KEYS[4])),
+        ("era/20*/*", KEYS[:4]),
+        ("x+y/*.nc", KEYS[5:]),
+        ("**.nc", KEYS),
+    ],
+)
+def test_globs_of_buckets(glob: str, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = frazil.in_memory_storage()
+    for key in KEYS:
+        storage.put(key, b"x", ALWAYS)
+    replace_seam(
+        monkeypatch,
+        "frazil.pipeline.ingest.options.object_storage",
+        lambda url, options: (storage, url[len("s3://b/") :]),
+    )
+    assert expand(f"s3://b/{glob}").urls == tuple(f"s3://b/{key}" for key in expected)
+
+
+def test_files_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("b.nc", "a.nc", "in/c.nc", "[1].nc"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    paths = [str(tmp_path / name) for name in ("a.nc", "b.nc", "in/c.nc")]
+    assert expand("?.nc").urls == tuple(paths[:2])
+    assert expand([f"file://{tmp_path}/**/c.nc", Path("a.nc")]).urls == (paths[2], paths[0])
+    assert expand("[1].nc").urls == (str(tmp_path / "[1].nc"),)
+    nothing: list[str] = []
+    for wrong in ("*.grib", nothing):
+        with pytest.raises(InvalidInputError, match="at least one file"):
+            expand(wrong)
+    with pytest.raises(InvalidInputError, match="twice"):
+        expand(["a.nc", "?.nc"])
+    with pytest.raises(InvalidInputError, match="at most one ConcatDim"):
+        FilePattern(str, ConcatDim("x", [1]), ConcatDim("y", [1]))

@@ -14,30 +14,10 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.ingest.netcdf_files import (
-    assert_same_dataset,
-    daily_files,
-    field,
-    files_dataset,
-    ingest,
-    inspect_files,
-    replace_seam,
-    report_of,
-    stored_dataset,
-    write,
-)
+from tests.pipeline.ingest import netcdf_files as nc
 
 import frazil
-from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline import (
-    ConcatDim,
-    Engine,
-    FilePattern,
-    MergeDim,
-    Target,
-    Threads,
-    staged_jobs,
-)
+import frazil.pipeline as ops
 from frazil.pipeline.ingest.arrays import choose_steps
 from frazil.pipeline.ingest.inspection import inspect_all
 
@@ -45,22 +25,22 @@ from frazil.pipeline.ingest.inspection import inspect_all
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Enough files for two tasks."""
-    return daily_files(tmp_path_factory.mktemp("archive"), 60, steps=2)
+    return nc.daily_files(tmp_path_factory.mktemp("archive"), 60, steps=2)
 
 
 @pytest.mark.sample(1, 1)
-def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, engine: Engine) -> None:
-    result = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
-    assert_same_dataset(stored_dataset(result.version), files_dataset(archive))
+def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, engine: ops.Engine) -> None:
+    result = nc.ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset(archive))
     commit, _ = list(repo.ancestry(branch="main"))
     metadata = commit.metadata["frazil_ingest"]
     assert (metadata["files"], metadata["unchanged"], metadata["skipped"]["files"]) == (60, 0, 0)
     assert result.metrics.tasks >= 2  # 50 files each
-    assert report_of(result).table().num_rows == 60
-    again = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
+    assert nc.report_of(result).table().num_rows == 60
+    again = nc.ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
     assert again.done_before
     assert again.snapshot_id == result.snapshot_id
-    more = ingest(archive, repo, mode="append", engine=engine)  # another job, the same files
+    more = nc.ingest(archive, repo, mode="append", engine=engine)  # another job, the same files
     assert more.done_before
     assert len(list(repo.ancestry(branch="main"))) == 2
 
@@ -116,12 +96,12 @@ def test_modes_are_what_a_dictionary_does(
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
         folder = Path(name)
         for each in TINY.items() if tiny else ():
-            replace_seam(patched, *each)
+            nc.replace_seam(patched, *each)
         repo = frazil.Repository.create(frazil.in_memory_storage())
         values: dict[int, int] = {}
         for salt, (mode, files) in enumerate(rounds):
             paths = [
-                write(folder / f"r{salt}_{i}.nc", labels, salt=100 * salt, compression=None)
+                nc.write(folder / f"r{salt}_{i}.nc", labels, salt=100 * salt, compression=None)
                 for i, labels in enumerate(files)
             ]
             labels = sorted(itertools.chain.from_iterable(files))
@@ -129,16 +109,16 @@ def test_modes_are_what_a_dictionary_does(
             chunks = {"time": chunk, "lat": 2 if tiny else 3}  # tasks for parts of steps
             request: dict[str, Any] = {"mode": mode, "chunks": chunks, "allow": {"hole"}}
             if expected is None:
-                with pytest.raises(InvalidInputError, match=f"mode '{mode}'"):
-                    ingest(paths, repo, **request)
+                with pytest.raises(frazil.InvalidInputError, match=f"mode '{mode}'"):
+                    nc.ingest(paths, repo, **request)
                 continue
-            result = ingest(paths, repo, **request)
+            result = nc.ingest(paths, repo, **request)
             values |= dict.fromkeys(labels, salt)
             data = xr.open_zarr(
                 result.version.session().store, consolidated=False, chunks=None, decode_times=False
             )
             assert data.time.values.tolist() == expected
-            steps = [field(label + 100 * values[label]) for label in expected]
+            steps = [nc.field(label + 100 * values[label]) for label in expected]
             np.testing.assert_array_equal(data.tas.values, np.stack(steps))
             assert data.time_bnds.values[:, 1].tolist() == [label + 1 for label in expected]
 
@@ -152,21 +132,21 @@ def test_patterns_merge_variables(tmp_path: Path, repo: frazil.Repository) -> No
         return str(tmp_path / f"{variable}_{day}.nc")
 
     for day, variable in itertools.product(range(5), ("tas", "pr")):
-        write(Path(name(day, variable)), range(3 * day, 3 * day + 3), names=[variable])
-    pattern = FilePattern(
+        nc.write(Path(name(day, variable)), range(3 * day, 3 * day + 3), names=[variable])
+    pattern = ops.FilePattern(
         lambda time, variable: name(time, variable),
-        ConcatDim("time", range(5)),
-        MergeDim("variable", ["tas", "pr"]),
+        ops.ConcatDim("time", range(5)),
+        ops.MergeDim("variable", ["tas", "pr"]),
     )
-    result = ingest(pattern, Target(repo, group="both"), chunks={"time": 4})
+    result = nc.ingest(pattern, ops.Target(repo, group="both"), chunks={"time": 4})
     expected = xr.merge(
-        [files_dataset([name(day, variable) for day in range(5)]) for variable in ("tas", "pr")],
+        [nc.files_dataset([name(day, variable) for day in range(5)]) for variable in ("tas", "pr")],
         combine_attrs="override",
         compat="override",
     )
-    assert_same_dataset(stored_dataset(result.version, "both"), expected)
-    by_glob = ingest(str(tmp_path / "*_*.nc"), repo, chunks={"time": 4})
-    assert set(stored_dataset(by_glob.version).data_vars) >= {"tas", "pr"}
+    nc.assert_same_dataset(nc.stored_dataset(result.version, "both"), expected)
+    by_glob = nc.ingest(str(tmp_path / "*_*.nc"), repo, chunks={"time": 4})
+    assert set(nc.stored_dataset(by_glob.version).data_vars) >= {"tas", "pr"}
 
 
 def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -174,9 +154,9 @@ def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Re
         xr.Dataset({"x": (("lat",), np.arange(3.0) + day)}, {"lat": [1, 2, 3]}).to_netcdf(
             tmp_path / f"{day}.nc", engine="h5netcdf"
         )
-    pattern = FilePattern(lambda run: str(tmp_path / f"{run}.nc"), ConcatDim("run", range(6)))
-    result = ingest(pattern, repo, chunks={"run": 4})
-    dataset = stored_dataset(result.version)
+    pattern = ops.FilePattern(lambda run: str(tmp_path / f"{run}.nc"), ops.ConcatDim("run", range(6)))
+    result = nc.ingest(pattern, repo, chunks={"run": 4})
+    dataset = nc.stored_dataset(result.version)
     assert dataset.x.dims == ("run", "lat")
     assert dataset.run.values.tolist() == list(range(6))
     np.testing.assert_array_equal(dataset.x.values, np.arange(3.0) + np.arange(6)[:, None])
@@ -184,38 +164,40 @@ def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Re
 
 @pytest.mark.deep
 def test_descending_labels_and_several_widths(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = [write(tmp_path / f"{i}.nc", range(20 - 4 * i, 16 - 4 * i, -1)) for i in range(4)]
+    paths = [nc.write(tmp_path / f"{i}.nc", range(20 - 4 * i, 16 - 4 * i, -1)) for i in range(4)]
     encoding = {"tas": {"chunks": (3, 2, 4), "shards": (6, 2, 4)}}
-    result = ingest(paths, repo, encoding=encoding)
+    result = nc.ingest(paths, repo, encoding=encoding)
     data = xr.open_zarr(result.version.session().store, consolidated=False, chunks=None, decode_times=False)
     assert data.time.values.tolist() == list(range(20, 4, -1))
-    np.testing.assert_array_equal(data.tas.values, np.stack([field(label) for label in data.time.values]))
-    more = write(tmp_path / "more.nc", [4, 3])
-    result = ingest(more, repo, mode="append")
+    np.testing.assert_array_equal(data.tas.values, np.stack([nc.field(label) for label in data.time.values]))
+    more = nc.write(tmp_path / "more.nc", [4, 3])
+    result = nc.ingest(more, repo, mode="append")
     data = xr.open_zarr(result.version.session().store, consolidated=False, chunks=None, decode_times=False)
     assert data.time.values.tolist() == list(range(20, 2, -1))
-    np.testing.assert_array_equal(data.tas.values, np.stack([field(label) for label in data.time.values]))
+    np.testing.assert_array_equal(data.tas.values, np.stack([nc.field(label) for label in data.time.values]))
 
 
 @pytest.mark.deep
 def test_each_file_packed_in_its_own_way(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
-        write(
+        nc.write(
             tmp_path / f"{i}.nc",
             range(3 * i, 3 * i + 3),
             attrs={"scale_factor": 0.5 + i, "add_offset": float(i)},
         )
         for i in range(3)
     ]
-    report = inspect_files(paths)
+    report = nc.inspect_files(paths)
     assert [(each.kind, each.url) for each in report.problems] == [
         ("packing", paths[1]),
         ("packing", paths[2]),
     ]
-    with pytest.raises(InvalidInputError, match="packed with"):
-        ingest(paths, repo)
-    result = ingest(paths, repo, unpack=True, chunks={"time": 2})
-    np.testing.assert_array_equal(stored_dataset(result.version).tas.values, files_dataset(paths).tas.values)
+    with pytest.raises(frazil.InvalidInputError, match="packed with"):
+        nc.ingest(paths, repo)
+    result = nc.ingest(paths, repo, unpack=True, chunks={"time": 2})
+    np.testing.assert_array_equal(
+        nc.stored_dataset(result.version).tas.values, nc.files_dataset(paths).tas.values
+    )
 
 
 # What is wrong with files
@@ -223,10 +205,10 @@ def test_each_file_packed_in_its_own_way(tmp_path: Path, repo: frazil.Repository
 
 @pytest.mark.deep
 def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily_files(tmp_path / "days", 12)
+    paths = nc.daily_files(tmp_path / "days", 12)
 
     def again(day: int, **more: Any) -> None:
-        write(Path(paths[day]), **{"labels": range(4 * day, 4 * day + 4), **more})
+        nc.write(Path(paths[day]), **{"labels": range(4 * day, 4 * day + 4), **more})
 
     size = Path(paths[1]).stat().st_size
     Path(paths[1]).write_bytes(Path(paths[1]).read_bytes()[: size // 2])
@@ -239,7 +221,7 @@ def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Rep
     again(9, labels=range(32, 36))
     shutil.copy(paths[10], paths[11])
     Path(paths[0]).rename(tmp_path / "first.nc")
-    report = inspect_files(paths)
+    report = nc.inspect_files(paths)
     kinds = {each.url: each.kind for each in report.problems if each.url is not None and each.fatal}
     assert kinds == {
         paths[0]: "unreadable",
@@ -255,62 +237,62 @@ def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Rep
     }
     for name in ("degC", "with pr", "lat has other values"):
         assert name in str(report)
-    with pytest.raises(InvalidInputError) as error:
-        ingest(paths, repo)
-    assert error.value.kind == ErrorKind.BAD_SOURCE
+    with pytest.raises(frazil.InvalidInputError) as error:
+        nc.ingest(paths, repo)
+    assert error.value.kind == frazil.ErrorKind.BAD_SOURCE
     assert paths[1] in error.value.message
     assert len(list(repo.ancestry(branch="main"))) == 1
-    result = ingest(paths, repo, on_problem="quarantine")
-    assert_same_dataset(stored_dataset(result.version), files_dataset([paths[8], paths[10]]))
+    result = nc.ingest(paths, repo, on_problem="quarantine")
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset([paths[8], paths[10]]))
     assert set(result.quarantined) == set(kinds)
     quarantined = next(iter(repo.ancestry(branch="main"))).metadata["frazil_ingest"]["quarantined"]
     names = [str(Path(each).relative_to(tmp_path)) for each in kinds]
     assert (quarantined["files"], quarantined["names"]) == (10, names)
     # What is known to be bad is not looked at again, until it changes.
     again(0)
-    mended = ingest(paths, repo, mode="backfill", on_problem="quarantine")
-    assert report_of(mended).unchanged == 11
-    assert stored_dataset(mended.version).sizes["time"] == 12
+    mended = nc.ingest(paths, repo, mode="backfill", on_problem="quarantine")
+    assert nc.report_of(mended).unchanged == 11
+    assert nc.stored_dataset(mended.version).sizes["time"] == 12
 
 
 @pytest.mark.deep
 def test_holes_are_reported(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily_files(tmp_path / "days", 6)
+    paths = nc.daily_files(tmp_path / "days", 6)
     with pytest.raises(
-        InvalidInputError, match="no step between 2000-01-01 11:00:00 and 2000-01-01 16:00:00"
+        frazil.InvalidInputError, match="no step between 2000-01-01 11:00:00 and 2000-01-01 16:00:00"
     ):
-        ingest([*paths[:3], *paths[4:]], repo)
-    ingest(paths[:3], repo)
-    with pytest.raises(InvalidInputError, match="no step between"):
-        ingest(paths[4:], repo, mode="append")
-    ingest(paths[4:], repo, mode="append", allow={"hole"})
-    result = ingest(paths, repo, mode="backfill")
-    assert report_of(result).unchanged == 5
-    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
+        nc.ingest([*paths[:3], *paths[4:]], repo)
+    nc.ingest(paths[:3], repo)
+    with pytest.raises(frazil.InvalidInputError, match="no step between"):
+        nc.ingest(paths[4:], repo, mode="append")
+    nc.ingest(paths[4:], repo, mode="append", allow={"hole"})
+    result = nc.ingest(paths, repo, mode="backfill")
+    assert nc.report_of(result).unchanged == 5
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset(paths))
 
 
 @pytest.mark.deep
 def test_changed_files_are_noticed(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily_files(tmp_path / "days", 4)
-    ingest(paths, repo, chunks={"time": 3})
-    write(Path(paths[1]), range(4, 8), salt=7)
-    more = write(tmp_path / "days" / "later.nc", range(16, 19))
-    with pytest.raises(InvalidInputError, match=r"changed: .*day_0001\.nc"):
-        ingest([*paths, more], repo, mode="append")
-    left = ingest([*paths, more], repo, mode="append", on_change="ignore")
-    assert stored_dataset(left.version).sizes["time"] == 19
+    paths = nc.daily_files(tmp_path / "days", 4)
+    nc.ingest(paths, repo, chunks={"time": 3})
+    nc.write(Path(paths[1]), range(4, 8), salt=7)
+    more = nc.write(tmp_path / "days" / "later.nc", range(16, 19))
+    with pytest.raises(frazil.InvalidInputError, match=r"changed: .*day_0001\.nc"):
+        nc.ingest([*paths, more], repo, mode="append")
+    left = nc.ingest([*paths, more], repo, mode="append", on_change="ignore")
+    assert nc.stored_dataset(left.version).sizes["time"] == 19
     with pytest.raises(AssertionError):
-        assert_same_dataset(stored_dataset(left.version), files_dataset([*paths, more]))
-    result = ingest([*paths, more], repo, mode="append", on_change="rewrite")
-    assert_same_dataset(stored_dataset(result.version), files_dataset([*paths, more]))
-    assert ingest([*paths, more], repo, mode="append").done_before
+        nc.assert_same_dataset(nc.stored_dataset(left.version), nc.files_dataset([*paths, more]))
+    result = nc.ingest([*paths, more], repo, mode="append", on_change="rewrite")
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset([*paths, more]))
+    assert nc.ingest([*paths, more], repo, mode="append").done_before
 
 
 @pytest.mark.deep
 def test_an_ingest_goes_on_where_it_stopped(
     archive: list[str], repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Threads(workers=2, attempts=1)
+    engine = ops.Threads(workers=2, attempts=1)
     last = Path(archive[-1])
 
     def then_gone(*arguments: Any, **more: Any) -> Any:
@@ -318,25 +300,25 @@ def test_an_ingest_goes_on_where_it_stopped(
         last.rename(last.with_suffix(".away"))
         return inspection
 
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.inspect_all", then_gone)
+    nc.replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.inspect_all", then_gone)
     with pytest.raises(frazil.IcechunkError, match="day_0059"):
-        ingest(archive, repo, chunks={"time": 6}, engine=engine)
+        nc.ingest(archive, repo, chunks={"time": 6}, engine=engine)
     monkeypatch.undo()
     last.with_suffix(".away").rename(last)
-    assert len(staged_jobs(repo)) == 1
-    result = ingest(archive, repo, chunks={"time": 6}, engine=engine)
+    assert len(ops.staged_jobs(repo)) == 1
+    result = nc.ingest(archive, repo, chunks={"time": 6}, engine=engine)
     assert result.metrics.resumed >= 1
-    assert staged_jobs(repo) == []
-    assert_same_dataset(stored_dataset(result.version), files_dataset(archive))
+    assert ops.staged_jobs(repo) == []
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset(archive))
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [{"time": 3, "lat": 2, "lon": 3}, {"time": 5}])
 def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: dict[str, int]) -> None:
     """Files with some latitudes and longitudes only, and later times."""
-    paths = daily_files(tmp_path / "days", 3)
-    ingest(paths, repo, chunks=chunks)
-    expected = files_dataset(paths)
+    paths = nc.daily_files(tmp_path / "days", 3)
+    nc.ingest(paths, repo, chunks=chunks)
+    expected = nc.files_dataset(paths)
     part = expected.isel(lat=slice(1, 3), lon=slice(1, 3), time=slice(3, 9)).copy(deep=True)
     part["tas"] = part.tas + 0.0
     part.tas.values[:] = -5 - np.arange(part.tas.size).reshape(part.tas.shape)
@@ -347,14 +329,14 @@ def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: d
             if key in ("units", "calendar", "dtype", "_FillValue")
         }
     part.to_netcdf(tmp_path / "part.nc", engine="h5netcdf", unlimited_dims=["time"])
-    with pytest.raises(InvalidInputError, match="mode 'append'"):
-        ingest(str(tmp_path / "part.nc"), repo, mode="append")
-    result = ingest(str(tmp_path / "part.nc"), repo, mode="insert")
+    with pytest.raises(frazil.InvalidInputError, match="mode 'append'"):
+        nc.ingest(str(tmp_path / "part.nc"), repo, mode="append")
+    result = nc.ingest(str(tmp_path / "part.nc"), repo, mode="insert")
     expected.tas.values[3:9, 1:3, 1:3] = part.tas.values
-    assert_same_dataset(stored_dataset(result.version), expected)
-    other = write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
-    with pytest.raises(InvalidInputError, match="consecutive labels"):
-        ingest(other, repo, mode="insert")
+    nc.assert_same_dataset(nc.stored_dataset(result.version), expected)
+    other = nc.write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
+    with pytest.raises(frazil.InvalidInputError, match="consecutive labels"):
+        nc.ingest(other, repo, mode="insert")
 
 
 def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -364,11 +346,11 @@ def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Rep
         return str(tmp_path / f"{name}.nc")
 
     paths = [save(2, [3, 4]), save(1, [1, 2, 5]), save(3, [9])]
-    ingest(paths[:2], repo, chunks={"obs": 2})
-    with pytest.raises(InvalidInputError, match="needs labels of obs"):
-        ingest(paths[2], repo, mode="upsert")
-    result = ingest(paths[2], repo, mode="append", concat_dim="obs")
-    assert stored_dataset(result.version).x[:, 0].values.tolist() == [3, 4, 1, 2, 5, 9]
+    nc.ingest(paths[:2], repo, chunks={"obs": 2})
+    with pytest.raises(frazil.InvalidInputError, match="needs labels of obs"):
+        nc.ingest(paths[2], repo, mode="upsert")
+    result = nc.ingest(paths[2], repo, mode="append", concat_dim="obs")
+    assert nc.stored_dataset(result.version).x[:, 0].values.tolist() == [3, 4, 1, 2, 5, 9]
     # Which dimensions are unlimited is not said in Zarr: it is with the record.
     hidden = zarr.open_group(result.version.session().store, path=".frazil", mode="r")
     assert dict(hidden.attrs) == {"concat_dim": "obs", "unlimited": ["obs"]}
@@ -383,9 +365,9 @@ def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
         return str(tmp_path / f"{words[0]}.nc")
 
     request: dict[str, Any] = {"concat_dim": "station"}
-    ingest([save("köln", "bonn"), save("aachen")], repo, **request)
-    result = ingest(save("bonn", "trier"), repo, mode="upsert", **request)
-    dataset = stored_dataset(result.version)
+    nc.ingest([save("köln", "bonn"), save("aachen")], repo, **request)
+    result = nc.ingest(save("bonn", "trier"), repo, mode="upsert", **request)
+    dataset = nc.stored_dataset(result.version)
     assert dataset.station.values.tolist() == ["köln", "bonn", "aachen", "trier"]
     assert dataset.x.values.tolist() == [0, 0, 0, 1]
 
@@ -411,7 +393,7 @@ def test_steps_without_values_are_missing_in_arrays_of_xarray(
     new = dataset(days, "one")
     path = tmp_path / "new.nc"
     new.to_netcdf(path, engine="h5netcdf", encoding={"one": packing, "time": time})
-    ingest([str(path)], repo, mode=mode, allow={"hole"})
+    nc.ingest([str(path)], repo, mode=mode, allow={"hole"})
     with xr.open_zarr(repo.readonly_session("main").store, consolidated=False) as stored:
         assert np.array_equal(stored["one"].sel(time=new["time"]), new["one"])
         assert np.array_equal(stored["one"].sel(time=old["time"]), old["one"])
@@ -455,7 +437,7 @@ def test_chunks_of_the_caller_and_of_the_files_stay(tmp_path: Path) -> None:
             path, engine="h5netcdf", unlimited_dims=["time"], encoding={"t": {"chunksizes": native}}
         )
         repo = frazil.Repository.create(frazil.in_memory_storage())
-        (chosen,) = report_of(ingest(path, repo, **options)).chunks
+        (chosen,) = nc.report_of(nc.ingest(path, repo, **options)).chunks
         assert zarr.open_array(repo.readonly_session("main").store, path="t").chunks == expected
         assert (chosen.shape, chosen.bytes) == (expected, int(np.prod(expected)) * 8)
         assert word in chosen.reason
@@ -474,9 +456,9 @@ def test_a_later_variable_has_the_chunks_of_the_group(tmp_path: Path, repo: fraz
         data["time"].attrs["units"] = "hours since 1900-01-01"
         data.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf", unlimited_dims=["time"])
     files = [str(tmp_path / f"{number}.nc") for number in range(4)]
-    ingest(files[:2], repo, concat_dim="time", chunks={"time": 24, "x": 4})
+    nc.ingest(files[:2], repo, concat_dim="time", chunks={"time": 24, "x": 4})
     more: dict[str, Any] = {"mode": "append", "concat_dim": "time"}
-    result = ingest(files[2:], repo, **more)
+    result = nc.ingest(files[2:], repo, **more)
     arrays = {
         name: zarr.open_array(repo.readonly_session("main").store, path=name)
         for name in ("t", "p", "mask", "station")
@@ -484,4 +466,4 @@ def test_a_later_variable_has_the_chunks_of_the_group(tmp_path: Path, repo: fraz
     assert arrays["p"].chunks == arrays["t"].chunks == (24, 8, 4)
     assert arrays["mask"].chunks == (8, 4)
     assert arrays["station"].chunks == (24,)
-    assert {each.reason for each in report_of(result).chunks} == {"as in other arrays of the group"}
+    assert {each.reason for each in nc.report_of(result).chunks} == {"as in other arrays of the group"}

@@ -12,18 +12,10 @@ import numpy as np
 import pytest
 import scipy.io  # type: ignore[import-untyped]  # it ships no types
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import (
-    container,
-    ingest,
-    inspect_files,
-    report_of,
-    repository,
-    stored_dataset,
-)
+from tests.pipeline.ingest import netcdf_files as nc
 
 import frazil
 from frazil.cli.main import main
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline import Target
 from frazil.readers.registry import open_source
 
@@ -67,43 +59,45 @@ def test_one_variable_of_a_type_that_no_array_can_hold(name: str, tmp_path: Path
     with h5py.File(path, "w") as file:
         file["good"] = [1.5, 2.5]
         make(file, "odd")
-    report = inspect_files(str(path))
-    result = ingest(str(path), repository(tmp_path / "repo"))
-    assert stored_dataset(result.version).good.values.tolist() == [1.5, 2.5]
-    for notes in (report.notes, report_of(result).notes):
+    report = nc.inspect_files(str(path))
+    result = nc.ingest(str(path), nc.repository(tmp_path / "repo"))
+    assert nc.stored_dataset(result.version).good.values.tolist() == [1.5, 2.5]
+    for notes in (report.notes, nc.report_of(result).notes):
         assert [(each.kind, each.fatal, each.url) for each in notes] == [("types", False, str(path))]
         assert "left out: odd (" in notes[0].message
         assert reason in notes[0].message
     assert "note: types (1)" in str(report)
-    with pytest.raises(InvalidInputError, match="got 'odd', which no array can hold: "):
-        ingest(str(path), repository(tmp_path / "two"), variables=["good", "odd"])
+    with pytest.raises(frazil.InvalidInputError, match="got 'odd', which no array can hold: "):
+        nc.ingest(str(path), nc.repository(tmp_path / "two"), variables=["good", "odd"])
 
 
 def test_groups_that_are_left_out(tmp_path: Path) -> None:
     for name in ("a.h5", "b.h5"):
         with h5py.File(tmp_path / name, "w") as file:
             file["above"], file["sub/x/below"] = [1.5], [2.5]
-    report = inspect_files(str(tmp_path / "*.h5"), concat_dim="file")
+    report = nc.inspect_files(str(tmp_path / "*.h5"), concat_dim="file")
     assert [(each.kind, each.fatal) for each in report.notes] == [("groups", False)]
     assert "left out (2 such files): /sub, /sub/x" in report.notes[0].message
-    assert not inspect_files(str(tmp_path / "a.h5"), source_group="/sub/x").notes
+    assert not nc.inspect_files(str(tmp_path / "a.h5"), source_group="/sub/x").notes
 
 
 def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
-    path, repo = tmp_path / "a.h5", repository(tmp_path / "repo")
+    path, repo = tmp_path / "a.h5", nc.repository(tmp_path / "repo")
     with h5py.File(path, "w") as file:
         file["odd"] = np.zeros(2, POINT)
-    with pytest.raises(InvalidInputError, match=r"no variables that an array .*: odd \(a compound") as error:
-        ingest(str(path), repo)
-    assert error.value.kind == ErrorKind.BAD_SOURCE
+    with pytest.raises(
+        frazil.InvalidInputError, match=r"no variables that an array .*: odd \(a compound"
+    ) as error:
+        nc.ingest(str(path), repo)
+    assert error.value.kind == frazil.ErrorKind.BAD_SOURCE
     with h5py.File(path, "w") as file:
         file["inner/good"] = [1]
-    with pytest.raises(InvalidInputError, match=r"there are groups /inner"):
-        ingest(str(path), repo)
+    with pytest.raises(frazil.InvalidInputError, match=r"there are groups /inner"):
+        nc.ingest(str(path), repo)
     with h5py.File(path, "w") as file:
         file["odd"], file["good"] = np.zeros(2, POINT), [1]
-    with pytest.raises(InvalidInputError, match=r"has none of odd: odd \(a compound"):
-        ingest(str(path), repo, variables="odd")
+    with pytest.raises(frazil.InvalidInputError, match=r"has none of odd: odd \(a compound"):
+        nc.ingest(str(path), repo, variables="odd")
 
 
 STATION = np.dtype(
@@ -120,7 +114,7 @@ def test_fields_of_a_compound_type(tmp_path: Path) -> None:
         file.create_dataset("station", data=stations, chunks=(2,), compression="gzip", maxshape=(None,))
         file["station"].attrs["source"] = "buoys"
         file["plain"], file["station_count"] = np.arange(3), [7]
-    assert "the option compound" in inspect_files(str(path)).notes[0].message
+    assert "the option compound" in nc.inspect_files(str(path)).notes[0].message
     request = ["ingest", str(path), str(tmp_path / "repo"), "--engine", "inline", "--compound", "fields"]
     assert main(request) == 0
     repo = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "repo")))
@@ -140,10 +134,10 @@ def test_fields_of_a_compound_type(tmp_path: Path) -> None:
         assert (field.dims[0], field.attrs["source"]) == (data.station_name.dims[0], "buoys")
     with open_source(str(path), compound="fields") as reader:
         assert reader.read("station_wind", (slice(1, 2), slice(1, 3))).tolist() == [[4, 5]]
-    containers = [container(tmp_path)]
-    with pytest.raises(InvalidInputError, match=r"virtual: .*a field of a compound type"):
-        ingest(
-            str(path), repository(tmp_path / "two"), virtual=True, containers=containers,
+    containers = [nc.container(tmp_path)]
+    with pytest.raises(frazil.InvalidInputError, match=r"virtual: .*a field of a compound type"):
+        nc.ingest(
+            str(path), nc.repository(tmp_path / "two"), virtual=True, containers=containers,
             compound="fields"
         )  # fmt: skip
 
@@ -162,16 +156,16 @@ def test_masked_characters(form: Any, tmp_path: Path) -> None:
             [[*"one"], [*"two"], [*"a  "], [*"   "]], "S1"
         )
     expected = xr.load_dataset(path, engine="netcdf4")
-    data = stored_dataset(ingest(str(path), repository(tmp_path / "repo")).version)
+    data = nc.stored_dataset(nc.ingest(str(path), nc.repository(tmp_path / "repo")).version)
     # xarray reads bytes from the file, and text from the store.
     texts = [each if isinstance(each, float) else each.decode("latin-1") for each in expected.flag.values]
     assert [str(each) for each in data.flag.values] == list(map(str, texts)) == ["a", "nan", "é", "nan"]
     assert data.flag.attrs == {"note": "quality"}
     np.testing.assert_array_equal(data.word.values, expected.word.values)
     # Files that follow each other, and references, which keep the characters.
-    repo = repository(tmp_path / "more")
-    result = ingest(str(path), repo, virtual=True, containers=[container(tmp_path)])
-    assert "flag:_FillValue" in report_of(result).notes[0].message
+    repo = nc.repository(tmp_path / "more")
+    result = nc.ingest(str(path), repo, virtual=True, containers=[nc.container(tmp_path)])
+    assert "flag:_FillValue" in nc.report_of(result).notes[0].message
 
 
 #: Attributes, and what JSON has of them.
@@ -205,7 +199,7 @@ def test_attributes_of_all_types(tmp_path: Path) -> None:
             node.attrs.create("refs", [file["good"].ref, file["good"].ref], dtype=h5py.ref_dtype)
             space = h5py.h5s.create(h5py.h5s.SCALAR)
             h5py.h5a.create(node.id, b"unreadable", long_float(), space)
-    result = ingest(str(path), repository(tmp_path / "repo"))
+    result = nc.ingest(str(path), nc.repository(tmp_path / "repo"))
     dataset = xr.open_zarr(result.version.session().store, consolidated=False)
     for attrs in (dataset.attrs, dataset.good.attrs):
         assert {name: attrs[name] for name in ATTRIBUTES} == {
@@ -214,7 +208,7 @@ def test_attributes_of_all_types(tmp_path: Path) -> None:
         assert attrs["ragged"] == [[1, 2], 3]
         assert attrs["refs"] == ["<HDF5 object reference>"] * 2
         assert "unreadable" not in attrs
-    [note] = report_of(result).notes
+    [note] = nc.report_of(result).notes
     assert ":unreadable (an attribute of a type" in note.message
     assert "good:unreadable (an attribute of a type" in note.message
 
@@ -230,12 +224,12 @@ def station(path: Path, records: int) -> str:
 def test_references_to_a_few_bytes_get_a_note(tmp_path: Path) -> None:
     path = station(tmp_path / "a.nc", 1_500)
     request: dict[str, Any] = {"virtual": True}
-    result = ingest(path, repository(tmp_path / "repo"), containers=[container(tmp_path)], **request)
-    for notes in (inspect_files(path, **request).notes, report_of(result).notes):
+    result = nc.ingest(path, nc.repository(tmp_path / "repo"), containers=[nc.container(tmp_path)], **request)
+    for notes in (nc.inspect_files(path, **request).notes, nc.report_of(result).notes):
         assert [(each.kind, each.fatal) for each in notes] == [("references", False)]
         assert "3,000 references to chunks of 4 B: t, p; copies of these variables" in notes[0].message
-    assert not inspect_files(path).notes
-    assert not inspect_files(station(tmp_path / "b.nc", 900), **request).notes
+    assert not nc.inspect_files(path).notes
+    assert not nc.inspect_files(station(tmp_path / "b.nc", 900), **request).notes
 
 
 def test_files_that_have_only_single_steps_in_common_get_a_note(tmp_path: Path) -> None:
@@ -246,18 +240,18 @@ def test_files_that_have_only_single_steps_in_common_get_a_note(tmp_path: Path) 
             file.createDimension("time", stop - start)
             for name in ("time", "p"):
                 file.createVariable(name, "f4", ("time",))[:] = np.arange(start, stop)
-    notes = inspect_files(paths, virtual=True, concat_dim="time").notes
+    notes = nc.inspect_files(paths, virtual=True, concat_dim="time").notes
     assert [(each.kind, each.message) for each in notes] == [
         ("chunks", "p: files of 4 to 5 steps have chunks of one step in common")
     ]
-    assert not inspect_files(paths[:1], virtual=True, concat_dim="time").notes
+    assert not nc.inspect_files(paths[:1], virtual=True, concat_dim="time").notes
 
 
 def test_the_command_prints_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["good"], file["odd"] = [1, 2], np.zeros(2, POINT)
-    repository(tmp_path / "repo")
+    nc.repository(tmp_path / "repo")
     assert main(["ingest", str(path), str(tmp_path / "repo"), "--engine", "inline"]) == 0
     assert f"note: types: {path}: left out: odd (a compound" in capsys.readouterr().out
 
@@ -267,19 +261,19 @@ def test_names_that_no_array_can_have_are_left_out(tmp_path: Path) -> None:
         file.createDimension("x", 2)
         for name in ("a/b", "c"):
             file.createVariable(name, "f4", ("x",))[:] = [1, 2]
-    result = ingest(str(tmp_path / "a.nc"), repository(tmp_path / "repo"))
-    assert list(stored_dataset(result.version).variables) == ["c"]
-    (note,) = report_of(result).notes
+    result = nc.ingest(str(tmp_path / "a.nc"), nc.repository(tmp_path / "repo"))
+    assert list(nc.stored_dataset(result.version).variables) == ["c"]
+    (note,) = nc.report_of(result).notes
     assert "a/b (a name that no array can have)" in note.message
 
 
 def test_a_packing_that_is_not_a_number(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("a", data=[1, 2]).attrs["scale_factor"] = [0.5, 0.5]
-    version = ingest(str(tmp_path / "a.h5"), repository(tmp_path / "repo")).version
+    version = nc.ingest(str(tmp_path / "a.h5"), nc.repository(tmp_path / "repo")).version
     assert frazil.read(version.session(), "a").tolist() == [1, 2]
-    with pytest.raises(InvalidInputError, match="of `/a` must be numbers"):
-        ingest(str(tmp_path / "a.h5"), repository(tmp_path / "two"), unpack=True)
+    with pytest.raises(frazil.InvalidInputError, match="of `/a` must be numbers"):
+        nc.ingest(str(tmp_path / "a.h5"), nc.repository(tmp_path / "two"), unpack=True)
 
 
 def test_a_scalar_with_the_name_of_a_dimension(tmp_path: Path) -> None:
@@ -288,14 +282,16 @@ def test_a_scalar_with_the_name_of_a_dimension(tmp_path: Path) -> None:
         file.createDimension("x", 2)
         file.createVariable("image", "f4", ("x",))[:] = [1, 2]
         file.createVariable("x", "f4", ())
-    target = Target(repository(tmp_path / "repo"))
-    with pytest.raises(InvalidInputError, match=r"`/x` is a scalar. Ingest one of the two, with variables="):
-        ingest(str(tmp_path / "a.nc"), target)
-    version = ingest(str(tmp_path / "a.nc"), target, variables={"image"}).version
+    target = Target(nc.repository(tmp_path / "repo"))
+    with pytest.raises(
+        frazil.InvalidInputError, match=r"`/x` is a scalar. Ingest one of the two, with variables="
+    ):
+        nc.ingest(str(tmp_path / "a.nc"), target)
+    version = nc.ingest(str(tmp_path / "a.nc"), target, variables={"image"}).version
     assert frazil.read(version.session(), "image").tolist() == [1, 2]
 
 
 def test_fields_of_other_formats(tmp_path: Path) -> None:
     xr.Dataset({"a": ("x", [1])}).to_zarr(tmp_path / "a.zarr", consolidated=False)
-    (problem,) = inspect_files(str(tmp_path / "a.zarr"), compound="fields").problems
+    (problem,) = nc.inspect_files(str(tmp_path / "a.zarr"), compound="fields").problems
     assert problem.message.startswith("compound must be skip for all formats but hdf5")

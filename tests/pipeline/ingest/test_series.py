@@ -6,14 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from tests.pipeline.ingest.netcdf_files import (
-    assert_same_dataset,
-    container,
-    files_dataset,
-    ingest,
-    repository,
-    stored_dataset,
-)
+from tests.pipeline.ingest import netcdf_files as nc
 from tests.pipeline.ingest.real_archives import EVERY, NETCDF, files, parameters
 
 #: Models and tables: several calendars, chunks and contiguous data, years of unequal lengths.
@@ -51,15 +44,15 @@ def _name(path: Path) -> str:
 @pytest.mark.sample(2, 2)
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN, 2, 99)))
 def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
-    repo = repository(tmp_path / "repo")
+    repo = nc.repository(tmp_path / "repo")
     names = list(map(str, paths))
-    first = ingest(names[: len(names) // 2], repo)
-    assert_same_dataset(stored_dataset(first.version), files_dataset(names[: len(names) // 2]))
+    first = nc.ingest(names[: len(names) // 2], repo)
+    nc.assert_same_dataset(nc.stored_dataset(first.version), nc.files_dataset(names[: len(names) // 2]))
     every = f"{paths[0].parent}/*.nc"
-    whole = ingest(every, repo, mode="append")
+    whole = nc.ingest(every, repo, mode="append")
     assert not whole.done_before
-    assert_same_dataset(stored_dataset(whole.version), files_dataset(names))
-    again = ingest(every, repo, mode="append")
+    nc.assert_same_dataset(nc.stored_dataset(whole.version), nc.files_dataset(names))
+    again = nc.ingest(every, repo, mode="append")
     assert again.done_before
     assert again.snapshot_id == whole.snapshot_id
 
@@ -67,10 +60,10 @@ def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
 @pytest.mark.sample(3, 3)
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN, 2, 99)))
 def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
-    repo = repository(tmp_path / "repo")
+    repo = nc.repository(tmp_path / "repo")
     every = f"{paths[0].parent}/*.nc"
-    result = ingest(every, repo, virtual=True, containers=[container(paths[0].parent)])
-    assert_same_dataset(stored_dataset(result.version), files_dataset(list(map(str, paths))))
+    result = nc.ingest(every, repo, virtual=True, containers=[nc.container(paths[0].parent)])
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset(list(map(str, paths))))
     used = set(result.version.session().all_virtual_chunk_locations())
     assert used == {path.as_uri() for path in paths}
 
@@ -79,7 +72,7 @@ def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN_ALONE, 1, 1)))
 @pytest.mark.parametrize("virtual", [False, True], ids=["copy", "references"])
 def test_a_file_alone(paths: list[Path], virtual: bool, tmp_path: Path) -> None:
-    repo = repository(tmp_path / "repo")
-    containers = [container(paths[0].parent)] if virtual else []
-    result = ingest(paths[0], repo, virtual=virtual, containers=containers)
-    assert_same_dataset(stored_dataset(result.version), files_dataset(list(map(str, paths))))
+    repo = nc.repository(tmp_path / "repo")
+    containers = [nc.container(paths[0].parent)] if virtual else []
+    result = nc.ingest(paths[0], repo, virtual=virtual, containers=containers)
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset(list(map(str, paths))))

@@ -44,10 +44,7 @@ def write(folder: Path, *files: xr.Dataset) -> list[str]:
     [
         pytest.param([steps([0, 1], height=2.0), steps([0, 1], "b", 10.0)], "height", id="one each"),
         pytest.param(
-            [
-                *(steps([0], "a", 2.0), steps([1], "a", 3.0)),
-                *(steps([0], "b", 2.0), steps([1], "b", 4.0)),
-            ],
+            [*(steps([0], "a", 2.0), steps([1], "a", 3.0)), *(steps([0], "b", 2.0), steps([1], "b", 4.0))],
             "height",
             id="along",
         ),

@@ -336,10 +336,7 @@ def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Re
     for number, each in enumerate(paths):
         mode: Any = "append" if number else "create"
         grown = ingest(each, one_by_one, concat_dim=dim, mode=mode)
-    for dataset in (
-        stored_dataset(ingest(paths, repo).version),
-        stored_dataset(grown.version, "growing"),
-    ):
+    for dataset in (stored_dataset(ingest(paths, repo).version), stored_dataset(grown.version, "growing")):
         xr.testing.assert_equal(dataset, expected)
         assert {name: each.dims for name, each in dataset.variables.items()} == {
             name: each.dims for name, each in expected.variables.items()

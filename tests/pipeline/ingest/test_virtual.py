@@ -9,58 +9,47 @@ from typing import Any
 
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import (
-    assert_same_dataset,
-    container,
-    daily_files,
-    files_dataset,
-    ingest,
-    inspect_files,
-    repository,
-    stored_dataset,
-    write,
-)
+from tests.pipeline.ingest import netcdf_files as nc
 
 import frazil
 from frazil.credentials import Credentials, LocalFileSystemAccess, S3Credentials
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.operation import with_containers
 
 
 @pytest.mark.deep
 def test_references_are_what_copies_are(tmp_path: Path) -> None:
-    paths = daily_files(tmp_path / "days", 6, chunks=(2, 3, 2))
-    repo = repository(tmp_path / "repo")
+    paths = nc.daily_files(tmp_path / "days", 6, chunks=(2, 3, 2))
+    repo = nc.repository(tmp_path / "repo")
     request: dict[str, Any] = {"virtual": True}
-    with pytest.raises(InvalidInputError, match="containers=") as error:
-        ingest(paths[:3], repo, **request)
-    assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
+    with pytest.raises(frazil.InvalidInputError, match="containers=") as error:
+        nc.ingest(paths[:3], repo, **request)
+    assert error.value.kind == frazil.ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
     assert len(list(repo.ancestry(branch="main"))) == 1
-    result = ingest(paths[:3], repo, containers=[container(tmp_path / "days")], **request)
+    result = nc.ingest(paths[:3], repo, containers=[nc.container(tmp_path / "days")], **request)
     session = result.version.session()
     assert session.chunk_type("/tas", [0, 0, 0]) == frazil.ChunkType.virtual
     assert session.chunk_type("/time_bnds", [0, 0]) != frazil.ChunkType.virtual
     assert set(session.all_virtual_chunk_locations()) == {Path(path).as_uri() for path in paths[:3]}
-    assert_same_dataset(stored_dataset(result.version), files_dataset(paths[:3]))
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset(paths[:3]))
     # The same handle reads what it was given containers for.
     own = repo.readonly_session("main").store
     xr.testing.assert_identical(
-        xr.open_zarr(own, consolidated=False, chunks=None).load(), stored_dataset(result.version)
+        xr.open_zarr(own, consolidated=False, chunks=None).load(), nc.stored_dataset(result.version)
     )
     # The container is in the repository's configuration now.
     repo = frazil.Repository.open(
         frazil.local_filesystem_storage(str(tmp_path / "repo")),
         authorize_virtual_chunk_access={f"file://{tmp_path / 'days'}/": LocalFileSystemAccess},
     )
-    result = ingest(paths[4:], repo, mode="append", allow={"hole"}, **request)
+    result = nc.ingest(paths[4:], repo, mode="append", allow={"hole"}, **request)
     # What is missed fits between: whole chunks move, and nothing is copied.
-    result = ingest(paths, repo, mode="backfill", **request)
-    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
+    result = nc.ingest(paths, repo, mode="backfill", **request)
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset(paths))
     assert result.version.session().chunk_type("/tas", [11, 0, 1]) == frazil.ChunkType.virtual
-    write(Path(paths[2]), range(8, 12), salt=3, chunks=(2, 3, 2))
+    nc.write(Path(paths[2]), range(8, 12), salt=3, chunks=(2, 3, 2))
     os.utime(paths[2], (time.time() + 5,) * 2)  # references remember whole seconds
     with pytest.raises(frazil.IcechunkError, match="day_0002"):
-        stored_dataset(result.version)
+        nc.stored_dataset(result.version)
 
 
 @pytest.mark.parametrize("where", ["file", "zarr"])
@@ -68,7 +57,7 @@ def test_references_have_the_state_of_a_file_when_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """The file changes after the last task, and before the references are stored."""
-    paths = daily_files(tmp_path / "days", 1, chunks=(2, 3, 2))
+    paths = nc.daily_files(tmp_path / "days", 1, chunks=(2, 3, 2))
     changed = Path(paths[0])
     if where == "zarr":
         paths = [str(tmp_path / "days" / "0.zarr")]
@@ -81,25 +70,25 @@ def test_references_have_the_state_of_a_file_when_it_was_read(
 
     commit = frazil.Session.commit
     monkeypatch.setattr(frazil.Session, "commit", commit_after_a_change)
-    containers = [container(tmp_path / "days")]
-    result = ingest(paths, repository(tmp_path / "repo"), virtual=True, containers=containers)
+    containers = [nc.container(tmp_path / "days")]
+    result = nc.ingest(paths, nc.repository(tmp_path / "repo"), virtual=True, containers=containers)
     with pytest.raises(frazil.IcechunkError) as error:
-        stored_dataset(result.version)
-    assert error.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
+        nc.stored_dataset(result.version)
+    assert error.value.kind == frazil.ErrorKind.VIRTUAL_CHUNK_MODIFIED
 
 
 def test_variables_without_references_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "days"
-    paths = daily_files(folder, 3, steps=3, chunks=(2, 3, 4))
-    repo = repository(tmp_path / "repo")
-    request: dict[str, Any] = {"virtual": True, "containers": [container(folder)]}
-    with pytest.raises(InvalidInputError, match="on the borders of chunks of 2 steps"):
-        ingest(paths, repo, **request)
-    write(Path(paths[1]), range(3, 6), chunks=(1, 3, 4))
-    report = inspect_files(paths, virtual=True)
+    paths = nc.daily_files(folder, 3, steps=3, chunks=(2, 3, 4))
+    repo = nc.repository(tmp_path / "repo")
+    request: dict[str, Any] = {"virtual": True, "containers": [nc.container(folder)]}
+    with pytest.raises(frazil.InvalidInputError, match="on the borders of chunks of 2 steps"):
+        nc.ingest(paths, repo, **request)
+    nc.write(Path(paths[1]), range(3, 6), chunks=(1, 3, 4))
+    report = nc.inspect_files(paths, virtual=True)
     assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
-    write(Path(paths[1]), range(3, 6), chunks=(2, 3, 4), compression="lzf")
-    report = inspect_files(paths, virtual=True)
+    nc.write(Path(paths[1]), range(3, 6), chunks=(2, 3, 4), compression="lzf")
+    report = nc.inspect_files(paths, virtual=True)
     assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
 
 
@@ -109,15 +98,15 @@ def test_files_with_one_chunk_each(tmp_path: Path) -> None:
     folder = tmp_path / "days"
     folder.mkdir()
     paths = [
-        write(folder / f"{i}.nc", range(4 * i, 4 * i + (2 if i == 3 else 4)), chunks=(4, 3, 4))
+        nc.write(folder / f"{i}.nc", range(4 * i, 4 * i + (2 if i == 3 else 4)), chunks=(4, 3, 4))
         for i in range(4)
     ]
-    repo = repository(tmp_path / "repo")
-    request: dict[str, Any] = {"virtual": True, "containers": [container(folder)]}
-    result = ingest(paths, repo, **request)
-    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
-    with pytest.raises(InvalidInputError, match="on the borders of chunks"):
-        ingest(write(folder / "late.nc", [14], chunks=(4, 3, 4)), repo, mode="append", **request)
+    repo = nc.repository(tmp_path / "repo")
+    request: dict[str, Any] = {"virtual": True, "containers": [nc.container(folder)]}
+    result = nc.ingest(paths, repo, **request)
+    nc.assert_same_dataset(nc.stored_dataset(result.version), nc.files_dataset(paths))
+    with pytest.raises(frazil.InvalidInputError, match="on the borders of chunks"):
+        nc.ingest(nc.write(folder / "late.nc", [14], chunks=(4, 3, 4)), repo, mode="append", **request)
 
 
 PREFIX = "s3://archive/"

@@ -174,9 +174,7 @@ OWN = {
 
 @pytest.mark.sample(11, 11)
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=() if way == "stored" else pytest.mark.deep) for way in WAYS]
-)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", "i8", "?"])
 @pytest.mark.parametrize("last", ["2000-04-01", "2000-02-01"], ids=["empty periods", "no empty period"])
 def test_periods_without_a_time(way: str, dtype: str, last: str) -> None:

@@ -10,25 +10,8 @@ import xarray as xr
 import zarr
 
 import frazil
+import frazil.pipeline as ops
 from frazil.answers.plan import RegionPlan
-from frazil.pipeline import (
-    Condition,
-    Finite,
-    JobResult,
-    Limits,
-    Monotonic,
-    NanShare,
-    Range,
-    Report,
-    RuleCheck,
-    StatisticsAgainst,
-    Target,
-    groupby,
-    reduce,
-    resample,
-    validate,
-    zonal_stats,
-)
 from frazil.pipeline.reductions import tasks
 from frazil.pipeline.reductions.fields import region_plan
 from frazil.pipeline.validation import operation
@@ -102,18 +85,18 @@ def archive(chunks: tuple[int, ...], *, has_shards: bool, statistics: bool) -> f
     return stored(arrays, 13, statistics=statistics)
 
 
-def compute(repo: frazil.Repository, name: str, **options: Any) -> JobResult:
-    options = {"engine": "inline", "to": Target(repo, group="out"), **options}
+def compute(repo: frazil.Repository, name: str, **options: Any) -> ops.JobResult:
+    options = {"engine": "inline", "to": ops.Target(repo, group="out"), **options}
     how, path = options.pop("how"), paths(repo)
     calls: dict[str, Any] = {
-        "all": lambda: reduce(repo, path, how=how, **options),
-        "steps": lambda: reduce(repo, path, ("lat", "lon"), how, **options),
-        "maps": lambda: reduce(repo, path, "time", how, **options),
-        "bins": lambda: resample(repo, path, "5D", how, **options),
-        "months": lambda: groupby(repo, path, "time.month", how, dims=("lat", "lon"), **options),
-        "zones": lambda: zonal_stats(repo, path, zones(repo), how, **options),
+        "all": lambda: ops.reduce(repo, path, how=how, **options),
+        "steps": lambda: ops.reduce(repo, path, ("lat", "lon"), how, **options),
+        "maps": lambda: ops.reduce(repo, path, "time", how, **options),
+        "bins": lambda: ops.resample(repo, path, "5D", how, **options),
+        "months": lambda: ops.groupby(repo, path, "time.month", how, dims=("lat", "lon"), **options),
+        "zones": lambda: ops.zonal_stats(repo, path, zones(repo), how, **options),
     }
-    result: JobResult = calls[name]()
+    result: ops.JobResult = calls[name]()
     return result
 
 
@@ -142,8 +125,8 @@ CHUNKS = {
     "months": (1, 4, 6),
     "zones": (1, 4, 3),
 }
-SMALL = Limits(task=1500, block=800, chunk=1000)
-STORED = Limits(task=1500, block=800, small=0, chunk=500, columns=1000)
+SMALL = ops.Limits(task=1500, block=800, chunk=1000)
+STORED = ops.Limits(task=1500, block=800, small=0, chunk=500, columns=1000)
 CASES = [
     *[("all", {"how": HOW}), ("all", {"how": HOW, "skipna": False, "limits": SMALL})],
     *[("all", {"how": HOW[:-1], "decode": False}), ("all", {"how": HOW[:-1], "valid_range": True})],
@@ -200,22 +183,27 @@ def test_only_other_chunks_are_read(name: str, chunks: tuple[int, ...], size: in
     assert compute(repo, name, how="mean").metrics.bytes_read == size
 
 
-def outcome(report: Report) -> list[tuple[Any, ...]]:
+def outcome(report: ops.Report) -> list[tuple[Any, ...]]:
     return [(row.rule, row.ok, row.expected, row.found, row.where) for row in report.rows]
 
 
-@pytest.mark.parametrize(("bound", "limits"), [(-20, Limits()), (9, SMALL), (35, SMALL)])
-def test_statistics_change_no_report(limits: Limits, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bound", "limits"), [(-20, ops.Limits()), (9, SMALL), (35, SMALL)])
+def test_statistics_change_no_report(limits: ops.Limits, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with_them, without = (
         archive((2, 2, 3), has_shards=bound == 9, statistics=each) for each in (True, False)
     )
     rules: list[Any] = []
     for path in paths(without):
-        rules += [Range(path, min=bound), Range(path, max=bound), NanShare(path), NanShare(path, 0.5, 0.1)]
-        rules += [Finite(path), Finite(path, nan=True), StatisticsAgainst(path, relative=1e-9)]
-    report = validate(with_them, rules, engine="inline", limits=limits)
+        rules += [
+            ops.Range(path, min=bound),
+            ops.Range(path, max=bound),
+            ops.NanShare(path),
+            ops.NanShare(path, 0.5, 0.1),
+        ]
+        rules += [ops.Finite(path), ops.Finite(path, nan=True), ops.StatisticsAgainst(path, relative=1e-9)]
+    report = ops.validate(with_them, rules, engine="inline", limits=limits)
     monkeypatch.setattr(operation, "region_plan", lambda *_: None)
-    expected = validate(without, rules, engine="inline", limits=limits)
+    expected = ops.validate(without, rules, engine="inline", limits=limits)
     assert outcome(report) == outcome(expected)
 
 
@@ -233,10 +221,10 @@ def test_an_order_is_read_up_to_the_first_offence(
         with repo.transaction("main", message="x") as store:
             for name, data in (("bad", values), ("good", np.sort(values)[:: 1 if increasing else -1])):
                 zarr.create_array(store, name=f"data/{name}", data=data, chunks=(1000,), compressors=None)
-        rules = [Monotonic(f"/data/{name}", increasing, strictly) for name in ("bad", "good")]
-        outcomes.append(outcome(validate(repo, rules, engine="inline")))
+        rules = [ops.Monotonic(f"/data/{name}", increasing, strictly) for name in ("bad", "good")]
+        outcomes.append(outcome(ops.validate(repo, rules, engine="inline")))
         TRAFFIC.take_counts()
-        validate(repo, rules[:1], engine="inline")
+        ops.validate(repo, rules[:1], engine="inline")
         reads.append(TRAFFIC.take_counts().bytes_read // 8000)
     assert outcomes[0] == outcomes[1]
     assert [row[1] for row in outcomes[0]] == [False, not strictly]
@@ -249,7 +237,7 @@ def test_an_order_is_read_up_to_the_first_offence(
         return plan
 
     monkeypatch.setattr(operation, "region_plan", lie)
-    assert outcome(validate(repo, rules, engine="inline")) == outcomes[0]
+    assert outcome(ops.validate(repo, rules, engine="inline")) == outcomes[0]
 
 
 def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,11 +255,11 @@ def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(operation.ArrayScan, "summary", summary)
     path = "/data/x"
-    allowed = [NanShare(path, 0.1), Finite(path, nan=True), StatisticsAgainst(path)]
-    assert validate(repo, allowed, engine="inline").ok
+    allowed = [ops.NanShare(path, 0.1), ops.Finite(path, nan=True), ops.StatisticsAgainst(path)]
+    assert ops.validate(repo, allowed, engine="inline").ok
     assert days == []
-    above = Condition(path, "> 0 or in (-inf, 0)")
-    report = validate(repo, [Range(path, 0, 400), NanShare(path), above], engine="inline")
+    above = ops.Condition(path, "> 0 or in (-inf, 0)")
+    report = ops.validate(repo, [ops.Range(path, 0, 400), ops.NanShare(path), above], engine="inline")
     assert [row.where.partition(" time")[0] for row in report.rows] == [
         "index (7, 2, 3),",
         "index (11, 0, 5),",
@@ -281,6 +269,6 @@ def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None
     days.clear()
     with repo.transaction("main", message="day 3") as store:  # its handle writes no statistics
         zarr.open_array(store, path="data/x")[3] = 281
-    check = RuleCheck(repo, [Range(path, max=1000)])
+    check = ops.RuleCheck(repo, [ops.Range(path, max=1000)])
     assert check(repo.readonly_session("main")).ok
     assert days == [3]

@@ -25,12 +25,13 @@ from tests.support.servers import s3_bucket
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, FormatError, IcechunkError, InvalidInputError
-from frazil.pipeline import Inline, RepositoryPart
+from frazil.maintenance.verification.plan import stored_findings
+from frazil.pipeline import RepositoryPart
+from frazil.pipeline.replication import operation
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-INLINE = Inline()
 NEWEST = RepositoryPart(newest_only=True)
 
 
@@ -88,6 +89,81 @@ def values(repo: frazil.Repository, **version: Any) -> dict[str, int]:
     members = group.members(max_depth=None)
     found = {path: np.unique(node[...]).tolist() for path, node in members if isinstance(node, zarr.Array)}
     return {path: value for path, (value,) in found.items()}
+
+
+@pytest.mark.deep
+def test_a_copy_is_complete_and_later_copies_add_more(repo: frazil.Repository, tmp_path: Path) -> None:
+    place = frazil.local_filesystem_storage(str(tmp_path))
+    first = copy_repository(repo, place)
+    copy = frazil.Repository.open(place)
+    for each in ("dev", "main"):
+        assert copy.lookup_branch(each) == repo.lookup_branch(each)
+        assert values(copy, branch=each) == values(repo, branch=each)
+    assert copy.lookup_tag("v1") == repo.lookup_tag("v1")
+    assert len(list(copy.ops_log())) == len(list(repo.ops_log()))
+    assert (first.objects > 8, first.existing) == (True, 0)
+    same_by_reference(tmp_path, copy)
+    assert copy_repository(repo, place).objects == 0
+    write(repo, "b", 9)
+    again = copy_repository(repo, place)
+    assert (again.existing, again.objects < 8) == (first.objects, True)
+    copy = frazil.Repository.open(place)
+    assert values(copy)["b"] == 9
+    same_by_reference(tmp_path, copy)
+
+
+def test_commits_of_a_copy_are_not_lost(repo: frazil.Repository) -> None:
+    place, other = MemoryStorage(), MemoryStorage()
+    copy_repository(repo, place)
+    write(frazil.Repository.open(place), "b", 9)
+    text = r"(?s)hold an earlier copy.* which the source does not have"
+    with pytest.raises(ConflictError, match=text) as caught:
+        copy_repository(repo, place)
+    assert caught.value.kind == "repo-info-updated"
+    copy_repository(repo, other)
+    frazil.Repository.open(other).create_tag("mine", repo.lookup_branch("main"))
+    with pytest.raises(ConflictError, match="tag 'mine', which the source does not have"):
+        copy_repository(repo, other)
+
+
+def test_a_target_that_changes_meanwhile(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = MemoryStorage()
+
+    def meanwhile(*args: Any) -> Any:
+        frazil.Repository.create(place, check_clean_root=False)
+        return stored_findings(*args)
+
+    monkeypatch.setattr(operation, "stored_findings", meanwhile)
+    with pytest.raises(ConflictError, match="Another writer changed the repository in"):
+        copy_repository(repo, place)
+
+
+FOLDERS = ("snapshots", "transactions", "manifests", "chunks", "overwritten")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_damaged_copy_is_healed_by_another_run(repo: frazil.Repository, folder: str) -> None:
+    place = MemoryStorage()
+    copy_repository(repo, place)
+    for key in sorted(each.key for each in place.list(folder)):
+        data = bytes(place.get(key))
+        place.put(key, bytes([data[0] ^ 1]) + data[1:])
+    assert copy_repository(repo, place).objects > 0
+    assert copy_repository(repo, place, compare=True).objects == 0
+    assert frazil.Repository.open(place).upkeep.verify("checksum").ok
+    assert values(frazil.Repository.open(place)) == values(repo)
+
+
+@pytest.mark.parametrize("folder", FOLDERS[:-1])
+def test_a_source_that_has_lost_a_file_is_not_copied_in_silence(repo: frazil.Repository, folder: str) -> None:
+    place = MemoryStorage()
+    key = max(each.key for each in repo.storage.list(folder))
+    repo.storage.delete([key])
+    with pytest.raises(FormatError, match=f"not published: (unreadable|missing): {key}"):
+        copy_repository(repo, place)
+    assert not frazil.Repository.exists(place)
+    assert not list(repo.storage.list("leases"))
 
 
 @pytest.mark.deep
@@ -352,13 +428,13 @@ def test_beside_a_writer_an_expiration_and_a_collection(what: str) -> None:
     assert step > 15
 
 
-@pytest.mark.parametrize("operation", [clone_repository, copy_repository])
-def test_a_copy_needs_a_prefix_in_a_bucket(operation: Any) -> None:
+@pytest.mark.parametrize("copies", [clone_repository, copy_repository])
+def test_a_copy_needs_a_prefix_in_a_bucket(copies: Any) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with ObjectServer(Conditions.QUOTED_ETAG) as server:
         server.make_bucket("bucket")
         target = ObjectStorage(s3_bucket("bucket", server.port))
         with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
-            operation(repo, target, engine="inline")
+            copies(repo, target, engine="inline")
         assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
         assert [*server.objects("bucket")] == []

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from tests.support.virtual_chunks import allow_folder
 
 import frazil
-from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import ErrorKind, IcechunkError
 from frazil.pipeline import Inline, export_kerchunk, import_kerchunk, ingest, virtual_dataset
 
@@ -26,14 +26,7 @@ pytestmark = pytest.mark.deep  # it imports kerchunk, fastparquet and VirtualiZa
 @pytest.fixture
 def new_repo(tmp_path: Path) -> Callable[[str], frazil.Repository]:
     """Repositories with virtual chunks in the folder of the test."""
-    config, prefix = frazil.RepositoryConfig.default(), f"file://{tmp_path}/"
-    config.set_virtual_chunk_container(
-        frazil.VirtualChunkContainer(prefix, frazil.local_filesystem_store(str(tmp_path)))
-    )
-    access = {prefix: LocalFileSystemAccess}
-    return lambda name: frazil.Repository.create(
-        frazil.local_filesystem_storage(str(tmp_path / name)), config, access
-    )
+    return lambda name: frazil.Repository.create(tmp_path / name, **allow_folder(tmp_path))
 
 
 def dataset() -> xr.Dataset:

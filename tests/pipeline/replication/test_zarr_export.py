@@ -12,9 +12,9 @@ import xarray as xr
 import zarr
 from tests.pipeline.replication.test_operation import Stopped, Watched, stopping
 from tests.pipeline.transform.shared import export_zarr
+from tests.support.virtual_chunks import allow_folder
 
 import frazil
-from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import AlreadyExistsError, ConflictError, IcechunkError, InvalidInputError
 from frazil.pipeline import Inline, Target, Threads, export_zip, ingest
 from frazil.storage.memory import MemoryStorage
@@ -28,14 +28,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
     """Arrays with native, inline, virtual and missing chunks, a scalar and a sharded array, in groups."""
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "a").write_bytes(np.arange(8, dtype="i4").tobytes())
-    prefix = f"file://{tmp_path}/foreign/"
-    config = frazil.RepositoryConfig()
-    config.set_virtual_chunk_container(
-        frazil.VirtualChunkContainer(prefix, frazil.local_filesystem_store(str(tmp_path / "foreign")))
-    )
-    repo = frazil.Repository.create(
-        MemoryStorage(), config, authorize_virtual_chunk_access={prefix: LocalFileSystemAccess}
-    )
+    repo = frazil.Repository.create(MemoryStorage(), **allow_folder(tmp_path / "foreign"))
     with repo.transaction("main", message="arrays") as store:
         root = zarr.create_group(store, attributes={"title": "all"})
         array = root.create_array("native", data=np.tile(VALUES, 40), chunks=(2, 400))
@@ -46,15 +39,18 @@ def repo(tmp_path: Path) -> frazil.Repository:
         root.create_array("missing", shape=(4,), chunks=(2,), dtype="i4", fill_value=5)[:2] = 1
         root.create_array("virtual", shape=(8,), chunks=(4,), dtype="i4", compressors=None, filters=None)
         for chunk in range(2):
-            store.set_virtual_ref(f"virtual/c/{chunk}", f"{prefix}a", offset=16 * chunk, length=16)
+            url = f"file://{tmp_path}/foreign/a"
+            store.set_virtual_ref(f"virtual/c/{chunk}", url, offset=16 * chunk, length=16)
     return repo
 
 
-def same(repo: frazil.Repository, place: Path) -> None:
+def same(repo: frazil.Repository, place: Any) -> None:
     """A Zarr library without Frazil reads the same arrays, attributes and groups."""
     ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    plain: Any = zarr.open_group(str(place), mode="r")
-    for path, node in ours.members(max_depth=None):
+    plain: Any = zarr.open_group(place, mode="r")
+    members = dict(ours.members(max_depth=None))
+    assert dict(plain.members(max_depth=None)).keys() == members.keys()
+    for path, node in members.items():
         if isinstance(node, zarr.Array):
             np.testing.assert_array_equal(plain[path][...], node[...], path)
             assert plain[path].metadata == node.metadata
@@ -136,14 +132,7 @@ def test_stopped_at_every_request_and_called_again(repo: frazil.Repository, tmp_
 def test_a_zip_file(repo: frazil.Repository, tmp_path: Path) -> None:
     file = export_zip(repo, tmp_path / "plain.zarr.zip")
     with zarr.storage.ZipStore(file, read_only=True) as store:
-        ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
-        plain: Any = zarr.open_group(store, mode="r")
-        assert {path for path, _ in plain.members(max_depth=None)} == {
-            path for path, _ in ours.members(max_depth=None)
-        }
-        for path, node in ours.members(max_depth=None):
-            if isinstance(node, zarr.Array):
-                np.testing.assert_array_equal(plain[path][...], node[...], path)
+        same(repo, store)
     with pytest.raises(AlreadyExistsError):
         export_zip(repo, file)
     export_zip(repo, file, arrays=("/native",), overwrite=True)

@@ -33,6 +33,19 @@ def new_repository(storage: frazil.Storage | None = None) -> frazil.Repository:
     return frazil.Repository.create(storage or frazil.in_memory_storage())
 
 
+def repository_of(
+    data: xr.Dataset | np.ndarray, storage: frazil.Storage | None = None, **options: Any
+) -> frazil.Repository:
+    """A repository with a dataset, or with the array `x`."""
+    repo = new_repository(storage)
+    with repo.transaction("main", message="made") as store:
+        if isinstance(data, xr.Dataset):
+            data.to_zarr(store, consolidated=False, zarr_format=3, **options)
+        else:
+            zarr.create_array(store, name="x", data=data, **options)
+    return repo
+
+
 def read(result: JobResult | Version, path: str) -> Any:
     version = result.version if isinstance(result, JobResult) else result
     return zarr.open_array(version.session().store, path=path, mode="r")

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import coarsen, new_repository, opened, read
+from tests.pipeline.transform.shared import coarsen, opened, read, repository_of
 
 import frazil
-from frazil.errors import InvalidInputError
 from frazil.pipeline import Target
 
 STATISTICS = ("mean", "sum", "min", "max", "median", "std", "var", "count")
@@ -33,9 +31,7 @@ def test_equal_to_xarray(axes: list[Any], dtype: str, how: Any, boundary: Any, m
     values = np.random.default_rng(len(axes)).integers(0, 50, shape)
     data = np.where(values > 45, np.nan, values).astype(dtype) if dtype[0] == "f" else values.astype(dtype)
     names = [f"d{n}" for n in range(len(shape))]
-    repo = new_repository()
-    with repo.transaction("main", message="made") as store:
-        zarr.create_array(store, name="x", data=data, chunks=chunks, dimension_names=names)
+    repo = repository_of(data, chunks=chunks, dimension_names=names)
     factors = dict(zip(names, windows, strict=True))
     to = Target(repo, group="out")
     least = 8 * int(np.prod(chunks)) * (2 + int(np.prod(windows)))
@@ -63,9 +59,7 @@ def test_equal_to_xarray(axes: list[Any], dtype: str, how: Any, boundary: Any, m
     ],
 )
 def test_truths_and_elements_of_windows(how: str, boundary: Any, values: Any, expected: list[Any]) -> None:
-    repo = new_repository()
-    with repo.transaction("main", message="made") as store:
-        zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
+    repo = repository_of(values, chunks=(2,), dimension_names=["d"])
     to = Target(repo, group="out")
     result = coarsen(repo, ["x"], {"d": 2}, how, to=to, boundary=boundary)
     output = read(result, "out/x")
@@ -82,9 +76,7 @@ def test_truths_and_elements_of_windows(how: str, boundary: Any, values: Any, ex
 def test_statistics_of_dates_and_durations(window: int, dtype: str, how: Any, boundary: Any) -> None:
     values = np.array([10, 20, -1, 40, 50]).astype(dtype)
     values[2] = np.array("NaT", dtype)
-    repo = new_repository()
-    with repo.transaction("main", message="made") as store:
-        zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
+    repo = repository_of(values, chunks=(2,), dimension_names=["d"])
     to = Target(repo, group="out")
     result = coarsen(repo, ["x"], {"d": window}, how, to=to, boundary=boundary)
     output = read(result, "out/x")[...]
@@ -99,7 +91,6 @@ def test_statistics_of_dates_and_durations(window: int, dtype: str, how: Any, bo
 @pytest.fixture
 def climate() -> frazil.Repository:
     """Packed values with gaps, all kinds of coordinates."""
-    repo = new_repository()
     lat = np.arange(8.0) * 10 - 35
     packed = np.arange(3 * 8 * 6).reshape(3, 8, 6) % 100
     data = xr.Dataset(
@@ -119,10 +110,7 @@ def climate() -> frazil.Repository:
     )
     data["t"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9, "chunks": (1, 3, 6)}
     data["height"].encoding = {"_FillValue": 1e20}
-    session = repo.writable_session("main")
-    data.to_zarr(session.store, consolidated=False, zarr_format=3, group="era")
-    session.commit("made")
-    return repo
+    return repository_of(data, group="era")
 
 
 def test_a_dataset_stays_one(climate: frazil.Repository) -> None:
@@ -148,18 +136,3 @@ def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
     assert after["time"].values.tolist() == [np.datetime64("2001-01-02", "ns").astype(int)]
     np.testing.assert_array_equal(after["t"].values[0], opened(result.version, "era")["t"].max("time"))
     assert "lon" in after.coords  # coordinates come along
-
-
-@pytest.mark.parametrize(
-    ("factors", "options", "match"),
-    [
-        ({"height": 2}, {}, "'height'"),
-        ({"lat": 0}, {}, "at least 1"),
-        ({"lat": 1.5}, {}, "at least 1"),
-        ({"lat": 2}, {"how": "mode"}, "how must be one of"),
-        ({"lat": 3}, {"boundary": "exact"}, "multiples.*boundary='trim'.*boundary='pad'"),
-    ],
-)
-def test_what_cannot_be(climate: frazil.Repository, factors: Any, options: Any, match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
-        coarsen(climate, ["era"], factors, to=Target(climate, group="c"), **options)

@@ -11,7 +11,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import map_blocks, new_repository, read
+from tests.pipeline.transform.shared import map_blocks, new_repository, read, repository_of
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
@@ -34,10 +34,8 @@ def test_a_halo_hides_the_borders_of_blocks(axes: list[Any], boundary: Any, most
     data = np.random.default_rng(len(axes)).integers(0, 1000, shape).astype("f8")
     more: dict[str, Any] = {"constant_values": boundary} if boundary == 2.5 else {}
     whole = np.pad(data, margins, mode=PADS[boundary], **more)  # type: ignore[call-overload]
-    repo = new_repository()
-    with repo.transaction("main", message="made") as store:
-        names = [f"d{n}" for n in range(len(shape))]
-        zarr.create_array(store, name="x", data=data, chunks=chunks, dimension_names=names)
+    names = [f"d{n}" for n in range(len(shape))]
+    repo = repository_of(data, chunks=chunks, dimension_names=names)
 
     def look(block_values: np.ndarray, block: Block) -> np.ndarray:
         spans = zip(block.start, block.stop, margins, strict=True)
@@ -153,11 +151,8 @@ def test_nothing_is_committed(wind: frazil.Repository, function: Any, options: A
 @pytest.fixture
 def small() -> frazil.Repository:
     """64 chunks of 400 bytes."""
-    repo = new_repository()
-    with repo.transaction("main", message="made") as store:
-        data = np.arange(64 * 50.0).reshape(64, 50)
-        zarr.create_array(store, name="x", data=data, chunks=(1, 50), dimension_names=["y", "x"])
-    return repo
+    data = np.arange(64 * 50.0).reshape(64, 50)
+    return repository_of(data, chunks=(1, 50), dimension_names=["y", "x"])
 
 
 @dataclass(frozen=True)
@@ -173,8 +168,7 @@ class Engines(Inline):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("tasks", "slots", "expected"),
-    [(None, 1, 32), (None, 40, 64), (1, 40, 1), (4, 1, 4), (1000, 1, 64)],
+    ("tasks", "slots", "expected"), [(None, 1, 32), (None, 40, 64), (1, 40, 1), (4, 1, 4), (1000, 1, 64)]
 )
 def test_tasks_of_a_function_on_small_arrays(
     small: frazil.Repository, tasks: int | None, slots: int, expected: int
@@ -200,9 +194,7 @@ def test_tasks_of_a_function_on_small_arrays(
     ],
 )
 def test_values_that_the_data_type_does_not_hold(stored: str, values: Any, fits: bool) -> None:
-    repo = new_repository()
-    with repo.transaction("main", message="made") as store:
-        zarr.create_array(store, name="x", data=np.zeros(2, stored), chunks=(2,), dimension_names=["x"])
+    repo = repository_of(np.zeros(2, stored), chunks=(2,), dimension_names=["x"])
     to = Target(repo, group="out")
     values = np.asarray(values)
     if fits:

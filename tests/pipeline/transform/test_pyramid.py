@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.transform.shared import new_repository, opened, pyramid, read
+from tests.pipeline.transform.shared import opened, pyramid, read, repository_of
 from tests.support.judge import same_by_reference
 
 import frazil
-from frazil.errors import InvalidInputError
 from frazil.pipeline import Target
 
 HALF = {"y": 2, "x": 2}
@@ -21,7 +20,6 @@ HALF = {"y": 2, "x": 2}
 
 @pytest.fixture
 def picture(tmp_path: Path) -> frazil.Repository:
-    repo = new_repository(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     data = np.random.default_rng(5).random((3, 37, 64))
     data[:, 3:9, 5:20] = np.nan
     dataset = xr.Dataset(
@@ -29,10 +27,7 @@ def picture(tmp_path: Path) -> frazil.Repository:
         {"y": ("y", np.arange(37.0)), "x": ("x", np.arange(64)), "t": ("t", [1, 2, 3])},
     )
     dataset["p"].encoding["chunks"] = (1, 8, 16)
-    session = repo.writable_session("main")
-    dataset.to_zarr(session.store, consolidated=False, zarr_format=3)
-    session.commit("made")
-    return repo
+    return repository_of(dataset, frazil.local_filesystem_storage(str(tmp_path / "repo")))
 
 
 @pytest.mark.deep
@@ -74,20 +69,3 @@ def test_of_microscopy(picture: frazil.Repository) -> None:
     array = xr.DataArray(read(result, "p")[:], dims=("t", "y", "x"))
     expected = array.coarsen(HALF, boundary="trim").max().coarsen(HALF, boundary="trim").max()
     np.testing.assert_array_equal(root["2"][:], expected.values)
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"factors": {}}, "factors must"),
-        ({"factors": HALF, "levels": 0}, "levels must"),
-        ({"factors": HALF, "levels": 9}, "levels must"),
-        ({"factors": HALF, "convention": "mine"}, "convention"),
-        ({"factors": HALF, "how": "std"}, "the level below"),
-        ({"factors": HALF, "convention": "ome", "paths": ["/"]}, "one array"),
-    ],
-)
-def test_what_cannot_be(picture: frazil.Repository, options: Any, match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
-        pyramid(picture, **{"paths": ["p"], **options}, to=Target(picture, group="o"))

@@ -1,7 +1,8 @@
-"""Rechunks: the same values, in other chunks."""
+"""Rechunks: the same values, in other chunks, by plans that stay within the memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from tests.support.judge import same_by_reference
 from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
 
 import frazil
-from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError
+from frazil.errors import IcechunkError, InvalidInputError
+from frazil.jobs.blocks import split
 from frazil.pipeline import Engine, Inline, JobResult, Target, Version
 from frazil.pipeline.transform.arrays import array_info
+from frazil.pipeline.transform.rechunking import covered, rechunk_plan
 
 
 @pytest.mark.deep
@@ -130,26 +133,6 @@ def test_an_old_version_is_not_put_over_a_newer_one(slices: frazil.Repository) -
         rechunk(old, ["t"], (8, 4, 30))
 
 
-@pytest.mark.sample(4)
-@pytest.mark.parametrize(
-    ("paths", "chunks", "options", "error", "match"),
-    [
-        (["nothing"], (1,), {}, NodeNotFoundError, "nothing"),
-        (["t"], (1, 2), {}, InvalidInputError, "3 lengths .* for `/t`"),
-        (["t"], (1, 2, 0), {}, InvalidInputError, "3 lengths"),
-        (["t"], {"height": 3}, {}, InvalidInputError, "'height'"),
-        (["t"], (2, 2, 2), {"shards": (3, 4, 4)}, InvalidInputError, "multiple"),
-        (["t"], (48, 20, 30), {"max_mem": 5000}, InvalidInputError, "at least .* Pass max_mem='1MB'"),
-        (["t"], (48, 20, 30), {"max_mem": "much"}, InvalidInputError, "256MB"),
-    ],
-)
-def test_what_cannot_be(
-    slices: frazil.Repository, paths: Any, chunks: Any, options: Any, error: Any, match: str
-) -> None:
-    with pytest.raises(error, match=match):
-        rechunk(slices, paths, chunks, **options)
-
-
 @pytest.mark.deep
 def test_a_job_of_two_stages_goes_on_where_it_was_and_leaves_nothing_between(
     slices: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -196,3 +179,37 @@ def test_a_job_of_two_stages_goes_on_where_it_was_and_leaves_nothing_between(
     same_by_reference(tmp_path / "repo", slices)
     again = run()
     assert (again.done_before, again.snapshot_id) == (True, result.snapshot_id)
+
+
+axis = st.tuples(st.integers(0, 60), st.integers(1, 25), st.integers(1, 25))
+
+
+@given(st.lists(axis, max_size=4), st.integers(1, 20), st.sampled_from([1, 4, 8]))
+def test_plans_keep_their_promises(axes: list[Any], times: int, itemsize: int) -> None:
+    shape, read, write = (tuple(each[n] for each in axes) for n in range(3))
+    cells = [tuple(max(min(c, n), 1) for c, n in zip(grid, shape, strict=True)) for grid in (read, write)]
+    least = itemsize * (math.prod(cells[0]) + 2 * math.prod(cells[1]))
+    plan = rechunk_plan(shape, read, write, itemsize, least * times)
+    assert plan.stages[-1].write == cells[1]
+    assert plan.stages[0].read == cells[0]
+    total = itemsize * math.prod(shape)
+    if times >= 2:  # with the very least there is one way only
+        assert plan.bytes_read <= 6 * total
+    for stage in plan.stages:  # a task holds a block, a cell that it decodes, and one that it encodes
+        assert itemsize * sum(map(math.prod, (stage.block, stage.read, stage.write))) <= least * times
+        assert all(b % w == 0 or b == n for b, w, n in zip(stage.block, stage.write, shape, strict=True))
+        starts, stops = split(stage.shape, stage.block)
+        assert int(np.prod(stops - starts, axis=1).sum()) == math.prod(shape)
+
+
+def test_two_stages_where_a_block_does_not_fit() -> None:
+    plan = rechunk_plan((1000, 600, 600), (1, 600, 600), (1000, 6, 6), 4, 64_000_000)
+    assert plan.intermediate is not None
+    assert plan.bytes_read == 2 * 4 * 1000 * 600 * 600
+
+
+def test_a_long_axis_is_sampled() -> None:
+    """An axis of many cells is looked at in samples."""
+    plan = rechunk_plan((10**9,), (999,), (1000,), 4, 64_000_000)
+    assert plan.bytes_read <= 4.01e9
+    assert covered(10**9, np.array([1]), 1).tolist() == [10**9]

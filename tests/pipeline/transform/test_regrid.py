@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import xarray as xr
 import xarray_regrid  # noqa: F401  # the accessor `regrid`
-from tests.pipeline.transform.shared import new_repository, opened, read, regrid
+from tests.pipeline.transform.shared import opened, read, regrid, repository_of
 
 import frazil
-from frazil.errors import InvalidInputError
 from frazil.pipeline import Target, Version
 
 SERIAL = {"nearest": "nearest", "bilinear": "linear", "conservative": "conservative"}
@@ -21,7 +20,6 @@ GLOBE = {"lat": np.arange(-80.0, 81, 20), "lon": np.arange(-175.0, 180, 30)}
 @pytest.fixture
 def earth() -> frazil.Repository:
     """A globe of packed values with gaps, from north to south and from Greenwich to the east."""
-    repo = new_repository()
     values = np.random.default_rng(9).integers(0, 400, (6, 18, 36)) * 0.5
     values[2, 4:9, 3:20] = np.nan
     dataset = xr.Dataset(
@@ -38,10 +36,7 @@ def earth() -> frazil.Repository:
         },
     )
     dataset["t"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9, "chunks": (2, 5, 7)}
-    session = repo.writable_session("main")
-    dataset.to_zarr(session.store, consolidated=False, zarr_format=3)
-    session.commit("made")
-    return repo
+    return repository_of(dataset)
 
 
 @pytest.mark.sample(1)
@@ -85,19 +80,3 @@ def test_a_whole_group(earth: frazil.Repository) -> None:
     assert set(after.variables) == {"t", "mask", "p", "lat", "lon", "time"}
     assert after["p"].values.tolist() == list(range(6))
     assert set(np.unique(after["mask"].values)) <= {0, 1}
-
-
-@pytest.mark.parametrize(
-    ("paths", "grid", "options", "match"),
-    [
-        (["t"], GLOBE, {"method": "cubic"}, "one of|method of"),
-        (["t"], {"lat": [1, 2]}, {}, "`lat` and `lon`"),
-        (["t"], {"lat": [1, 3, 2], "lon": [1]}, {}, "rise or fall"),
-        (["p"], GLOBE, {}, "latitude and a longitude"),
-        (["t"], GLOBE, {"max_mem": 1000}, "max_mem must be at least"),
-        (["t"], GLOBE, {"nan_threshold": 2}, "between 0 and 1"),
-    ],
-)
-def test_what_cannot_be(earth: frazil.Repository, paths: Any, grid: Any, options: Any, match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
-        regrid(earth, paths, grid, **options, to=Target(earth, group="o"))

@@ -164,7 +164,7 @@ def test_upkeep_of_a_protected_repository(repo: frazil.Repository) -> None:
 
 
 def test_wrong_arguments(repo: frazil.Repository) -> None:
-    with pytest.raises(frazil.InvalidInputError, match="must not be empty"):
+    with pytest.raises(frazil.InvalidInputError, match="got an empty text"):
         repo.protect_branch("")
     with pytest.raises(frazil.InvalidInputError, match="no protection has the pattern"):
         repo.unprotect_branch("main")

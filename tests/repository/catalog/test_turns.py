@@ -11,6 +11,7 @@ from typing import Any, override
 import numpy as np
 import pytest
 import zarr
+from tests.support.faulty_storage import FaultyStorage
 
 import frazil
 from frazil import ConflictSolver, host
@@ -18,7 +19,6 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.repository.retries import TURNS, commit_queue
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import FaultyStorage
 
 START_US = 1_800_000_000_000_000
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
 from frazil.errors import StorageError
 from frazil.handle.repository import Repository
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 
 
 def repository() -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from tests.format.test_repo_info import patched
+from tests.support.faulty_storage import FaultyStorage
 
 import frazil
 from frazil.conflicts import (
@@ -26,7 +27,6 @@ from frazil.errors import ConflictError, ErrorKind, FormatError, RebaseFailedErr
 from frazil.format.ids import id_to_text, transaction_key
 from frazil.format.repo_info import decode_repo_info
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import FaultyStorage
 
 CHUNK = ConflictType.ChunkDoubleUpdate
 THEIRS = BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.patience import patience
 
 import frazil
@@ -14,7 +15,6 @@ from frazil.errors import StorageError
 from frazil.repository.session import commit_files as uploads
 from frazil.repository.session.commit_files import uploading
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 
 
 @pytest.fixture(params=[True, False], ids=["local", "remote"])

@@ -138,7 +138,7 @@ def test_a_query_begins_where_its_options_say(repo: frazil.Repository) -> None:
         ({"stream_fail_on_data_loss": "perhaps"}, "must be true or false, got 'perhaps'"),
         ({"stream_from": "v9"}, "v9"),
         ({"branch": "gone"}, "gone"),
-        ({"tag": "v1"}, "must be a branch .* got the option tag. Set the option `branch`"),
+        ({"tag": "v1"}, "need the option `branch`, got tag"),
     ],
 )
 def test_bad_options(repo: frazil.Repository, options: dict[str, str], message: str) -> None:
@@ -158,21 +158,17 @@ def test_unknown_columns(repo: frazil.Repository) -> None:
 
 def test_a_batch_takes_what_it_may(repo: frazil.Repository) -> None:
     ids = [create_arrays(repo), *(commit(repo, str(n), a=np.full(2 * n, n)) for n in range(1, 5))]
-    feed = reader(repo, stream_max_commits="2")
-    assert feed.getDefaultReadLimit() == ReadMaxFiles(2)
-    start, seen = feed.initialOffset(), []
-    while (end := feed.latestOffset(start, ReadMaxFiles(2))) != start:
-        seen.append(end["snapshot"])
-        start = end
-    assert seen == [ids[1], ids[3], ids[4]]
-
-    feed = reader(repo, stream_max_rows="3")
-    assert feed.getDefaultReadLimit() == ReadMaxRows(3)
-    start, seen = feed.initialOffset(), []
-    while (end := feed.latestOffset(start, feed.getDefaultReadLimit())) != start:
-        seen.append(end["snapshot"])
-        start = end
-    assert seen == [ids[2], ids[3], ids[4]]  # of 1 + 2, 3 and 4 chunks
+    for options, limit, expected in (
+        ({"stream_max_commits": "2"}, ReadMaxFiles(2), [1, 3, 4]),
+        ({"stream_max_rows": "3"}, ReadMaxRows(3), [2, 3, 4]),  # 1 + 2, 3 and 4 chunks
+    ):
+        feed = reader(repo, **options)
+        assert feed.getDefaultReadLimit() == limit
+        start, seen = feed.initialOffset(), []
+        while (end := feed.latestOffset(start, limit)) != start:
+            seen.append(end["snapshot"])
+            start = end
+        assert seen == [ids[at] for at in expected]
 
 
 def test_what_comes_later_is_not_available_now(repo: frazil.Repository) -> None:

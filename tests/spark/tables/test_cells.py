@@ -26,7 +26,7 @@ from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import write_batch
 from frazil.spark.tables.scan import table
 from frazil.spark.tables.target_arrays import WriteOptions
-from frazil.spark.tables.write_table import RowWriter
+from frazil.spark.tables.write_table import SparkRowWriter
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -96,7 +96,7 @@ def write(repo: frazil.Repository, rows: pa.Table, mode: str, writer: str, parti
         write_batch(session, group="/", table=rows, options=WriteOptions(mode))
         session.commit("batch")
     else:
-        source = RowWriter(repo, {"write": mode}, rows.schema, False)
+        source = SparkRowWriter(repo, {"write": mode}, rows.schema, False)
         parts = [rows.slice(0, len(rows) // 2), rows.slice(len(rows) // 2)]
         source.commit([source.write(iter(part.to_batches())) for part in parts])
 
@@ -182,7 +182,7 @@ def test_the_message_of_overwrite_names_the_box() -> None:
     repo = memory()
     create(repo, [2, 4, 6], ["b", "a", "c"], (2, 2), False)
     rows = pa.table({"day": [2, 6], "place": ["b", "a"], "count": pa.array([1, 2], pa.int32())})
-    writer = RowWriter(repo, {}, rows.schema, True)  # mode("overwrite") of Spark
+    writer = SparkRowWriter(repo, {}, rows.schema, True)  # mode("overwrite") of Spark
     writer.commit([writer.write(iter(rows.to_batches()))])
     assert "day = 2 to 6, place = 'b' to 'a'" in next(iter(repo.ancestry(branch="main"))).message
 

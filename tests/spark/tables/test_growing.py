@@ -11,6 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import zarr
 from tests.spark.tables.test_reading import memory
+from tests.support.faulty_storage import FaultyStorage
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
@@ -18,7 +19,6 @@ from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import Stamp, commit_once, write_batch
 from frazil.spark.tables.target_arrays import WriteOptions
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import FaultyStorage
 
 
 def array(repo: frazil.Repository, name: str) -> zarr.Array[Any]:
@@ -81,8 +81,8 @@ def test_each_mode_says_where_new_coordinates_go(mode: str, existing: Any, more:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "append", "append_dim": "time"}, "append_dim must be one of the dimensions x, got 'time'"),
-        ({"chunks": {"time": 24}}, "chunks must be for the dimensions x, got time"),
+        ({"mode": "append", "append_dim": "time"}, "append_dim must be one of x, got 'time'"),
+        ({"chunks": {"time": 24}}, "chunks must be for x, got time"),
     ],
 )
 def test_dimensions_of_the_first_write_are_checked(arguments: dict[str, Any], message: str) -> None:

@@ -65,13 +65,13 @@ def test_every_table_has_its_schema(repo: frazil.Repository) -> None:
 
 def test_history(repo: frazil.Repository) -> None:
     infos = list(repo.ancestry(branch="main"))
-    table = repository_tables.history(repo)
+    table = repository_tables.history(repo.readonly_session("main"))
     assert table["snapshot_id"].to_pylist() == [each.id for each in infos]
     assert table["parent_id"].to_pylist() == [each.parent_id for each in infos]
     assert table["written_at"].to_pylist() == [each.written_at for each in infos]
     assert table["message"].to_pylist() == ["second", "first", "Repository initialized"]
     assert table["metadata"][1].as_py() == '{"n": 1}'
-    assert len(repository_tables.history(repo, tag="v1")) == 2
+    assert len(repository_tables.history(repo.readonly_session(tag="v1"))) == 2
     assert set(repository_tables.snapshots(repo)["snapshot_id"].to_pylist()) == {each.id for each in infos}
     tips = {("main", "branch", infos[0].id), ("dev", "branch", infos[1].id), ("v1", "tag", infos[1].id)}
     assert set(rows(repository_tables.refs(repo), "name", "type", "snapshot_id")) == tips
@@ -81,10 +81,10 @@ def test_history(repo: frazil.Repository) -> None:
 
 
 def test_nodes_and_arrays(repo: frazil.Repository) -> None:
-    assert rows(repository_tables.nodes(repo), "path", "type") == [
+    assert rows(repository_tables.nodes(repo.readonly_session("main")), "path", "type") == [
         ("/", "group"), ("/below", "group"), ("/below/one", "array"), ("/new", "array"),
     ]  # fmt: skip
-    table = repository_tables.arrays(repo, tag="v1")
+    table = repository_tables.arrays(repo.readonly_session(tag="v1"))
     arrays = rows(table, "path", "shape", "chunk_shape", "num_chunks", "dimensions", "data_type")
     assert arrays == [
         ("/below/one", [6, 4], [2, 2], [3, 2], ["y", "x"], "int32"),
@@ -93,7 +93,7 @@ def test_nodes_and_arrays(repo: frazil.Repository) -> None:
 
 
 def test_chunks_and_manifests(repo: frazil.Repository) -> None:
-    table = repository_tables.chunks(repo, tag="v1")
+    table = repository_tables.chunks(repo.readonly_session(tag="v1"))
     chunks = rows(table, "path", "chunk", "kind", "length")
     sizes = {kind for path, _, kind, _ in chunks if path == "/big"}
     assert [each[:2] for each in chunks] == [
@@ -105,7 +105,7 @@ def test_chunks_and_manifests(repo: frazil.Repository) -> None:
     for location, offset, length, kind in rows(table, "location", "offset", "length", "kind"):
         assert (location is None) == (kind == "inline")
         assert location is None or offset + length <= files[location]
-    manifests = repository_tables.manifests(repo)
+    manifests = repository_tables.manifests(repo.readonly_session("main"))
     files_by_id = {each.id: each for each in repo.list_manifest_files(repo.lookup_branch("main"))}
     for id_, location, size, count in rows(manifests, "manifest_id", "location", "bytes", "references"):
         assert (files[location], files_by_id[id_].num_chunk_refs) == (size, count)
@@ -119,17 +119,19 @@ def test_chunks_and_manifests(repo: frazil.Repository) -> None:
 
 
 def test_regions(repo: frazil.Repository) -> None:
-    table = repository_tables.regions(repo)
+    table = repository_tables.regions(repo.readonly_session("main"))
     assert rows(table, "path", "chunks", "stored", "fill_ratio") == [
         ("/below/one", 6, 3, 0.5),
         ("/new", 2, 1, 0.5),
     ]
-    slabs = repository_tables.regions(repo, slab="y")
+    slabs = repository_tables.regions(repo.readonly_session("main"), slab="y")
     regions = rows(slabs, "path", "dimension", "start", "stop", "chunks", "stored")
     assert regions == [
         ("/below/one", "y", 0, 2, 2, 2), ("/below/one", "y", 2, 4, 2, 0), ("/below/one", "y", 4, 6, 2, 1),
     ]  # fmt: skip
-    assert repository_tables.regions(repo, slab="0", array="new")["stop"].to_pylist() == [2, 4]
+    assert repository_tables.regions(repo.readonly_session("main"), slab="0", array="new")[
+        "stop"
+    ].to_pylist() == [2, 4]
 
 
 def test_changes(repo: frazil.Repository) -> None:
@@ -169,7 +171,12 @@ def test_a_million_references_are_read_without_a_loop(tmp_path: Path) -> None:
     session.workspace.set_refs("/x", virtual)
     session = repo.readonly_session(snapshot_id=session.commit("a million"))
     tables = []
-    assert python_steps(lambda: tables.append(repository_tables.chunks(repo)), all_threads=True) < 100_000
+    assert (
+        python_steps(
+            lambda: tables.append(repository_tables.chunks(repo.readonly_session("main"))), all_threads=True
+        )
+        < 100_000
+    )
     [table] = tables
     assert len(table) == 1_000_000
     assert list(table.slice(123_456, 1).to_pylist()[0].values()) == [
@@ -194,8 +201,10 @@ def test_slabs_of_a_rectilinear_grid(tmp_path: Path) -> None:
         document = {**array.metadata.to_dict(), "chunk_grid": grid}
         session.workspace.set_node("/r", json.dumps(document).encode())
         session.commit("rectilinear")
-    assert repository_tables.regions(repo, slab="0").select(["start", "stop"]).to_pydict() == {
+    assert repository_tables.regions(repo.readonly_session("main"), slab="0").select(
+        ["start", "stop"]
+    ).to_pydict() == {
         "start": [0, 2, 5, 8],
         "stop": [2, 5, 8, 11],
     }
-    assert repository_tables.regions(repo, slab="1")["stop"].to_pylist() == [4]
+    assert repository_tables.regions(repo.readonly_session("main"), slab="1")["stop"].to_pylist() == [4]

@@ -13,25 +13,8 @@ import zarr
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Target, write_table
 from frazil.spark.data_source import FrazilDataSource
 from frazil.spark.tables import repository_tables
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    """Ten days, six places; the version has the tag v1."""
-    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "ice")))
-    with repo.transaction("main", message="ten days") as store:
-        group = zarr.open_group(store)
-        group.create_array("day", data=np.arange(0, 100, 10), dimension_names=["day"])
-        group.create_array("place", data=np.array(list("abcdef")), dimension_names=["place"])
-        shape: dict[str, Any] = {"shape": (10, 6), "chunks": (2, 3), "dtype": "f8", "fill_value": np.nan}
-        tas = group.create_array("tas", dimension_names=["day", "place"], **shape)
-        tas[:8] = np.arange(48).reshape(8, 6)
-        group.create_array("height", data=np.arange(6), dimension_names=["place"])
-    repo.create_tag("v1", repo.lookup_branch("main"))
-    return repo
 
 
 def change_rows(tmp_path: Path, **options: str) -> list[dict[str, Any]]:
@@ -44,20 +27,6 @@ def change_rows(tmp_path: Path, **options: str) -> list[dict[str, Any]]:
     on_executor = pickle.loads(pickle.dumps(reader))
     batches = [batch for part in parts for batch in on_executor.read(pickle.loads(pickle.dumps(part)))]
     return pa.Table.from_batches(batches).to_pylist() if batches else []
-
-
-def changes(tmp_path: Path, **options: str) -> list[tuple[Any, ...]]:
-    """The changes and the rows, without earlier values and commits, sorted."""
-    rows = change_rows(tmp_path, **options)
-    added = [
-        name for name in (rows[0] if rows else ()) if name.startswith(("before_", "snapshot", "written"))
-    ]
-    values = [[value for name, value in row.items() if name not in added] for row in rows]
-    return sorted(tuple(None if each != each else each for each in row) for row in values)
-
-
-def upsert(repo: frazil.Repository, **columns: Any) -> None:
-    write_table(pa.table(columns), Target(repo))
 
 
 def test_only_changed_chunks_are_read(tmp_path: Path) -> None:
@@ -80,23 +49,16 @@ def test_only_changed_chunks_are_read(tmp_path: Path) -> None:
     files = [
         each["location"]
         for version in (repo.lookup_tag("v1"), repo.lookup_branch("main"))
-        for each in repository_tables.chunks(repo, snapshot_id=version).to_pylist()
+        for each in repository_tables.chunks(repo.readonly_session(snapshot_id=version)).to_pylist()
         if (each["path"], *each["chunk"]) in needed
     ]
     for file in (tmp_path / "ice" / "chunks").rglob("*"):
         if file.is_file() and not any(each.endswith(file.name) for each in files):
             file.unlink()
-    rows = changes(tmp_path, start="v1", variables="tas,height", **{"block-rows": "1"})
-    assert [row[:4] for row in rows] == [("updated", 7, 5, -1.0)]
-
-
-def test_what_has_no_table_of_changes(repo: frazil.Repository, tmp_path: Path) -> None:
-    with repo.transaction("main", message="change") as store:
-        zarr.create_array(store, name="change", data=np.zeros((10, 6)), dimension_names=["day", "place"])
-    with pytest.raises(InvalidInputError, match="must not have the name change"):
-        changes(tmp_path, start="v1", variables="change")
-    with pytest.raises(InvalidInputError, match="include-missing"):
-        changes(tmp_path, start="v1", **{"include-missing": "null"})
+    rows = change_rows(tmp_path, start="v1", variables="tas,height", **{"block-rows": "1"})
+    assert [(row["change"], row["day"], row["place"], row["tas"]) for row in rows] == [
+        ("updated", 7, 5, -1.0)
+    ]
 
 
 @pytest.fixture
@@ -111,30 +73,34 @@ def line(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
+def test_what_has_no_table_of_changes(line: frazil.Repository, tmp_path: Path) -> None:
+    with line.transaction("main", message="change") as store:
+        zarr.create_array(store, name="change", data=np.zeros(4), dimension_names=["x"])
+    with pytest.raises(InvalidInputError, match="must not have the name change"):
+        change_rows(tmp_path, start="v1", variables="change")
+    with pytest.raises(InvalidInputError, match="include-missing"):
+        change_rows(tmp_path, start="v1", variables="v", **{"include-missing": "null"})
+
+
 def assign(repo: frazil.Repository, **arrays: Any) -> None:
     with repo.transaction("main", message=f"other {', '.join(arrays)}") as store:
         for name, values in arrays.items():
             zarr.open_array(store, path=name)[:] = values
 
 
-def test_changes_of_each_commit(line: frazil.Repository, tmp_path: Path) -> None:
+def test_columns_are_chosen_and_commits_must_follow_each_other(
+    line: frazil.Repository, tmp_path: Path
+) -> None:
     for values in ([11.0, 20.0, 30.0, 40.0], [12.0, 20.0, 33.0, 40.0]):
         assign(line, v=values)
-    newest, older, *_ = line.ancestry(branch="main")
-    rows = change_rows(tmp_path, start="v1", variables="v", **{"net-changes": "false"})
-    assert {(row["snapshot_id"], row["x"], row["before_v"], row["v"]) for row in rows} == {
-        (older.id, 1.0, 10.0, 11.0),
-        (newest.id, 1.0, 11.0, 12.0),
-        (newest.id, 3.0, 30.0, 33.0),
-    }
-    assert {row["written_at"] for row in rows} == {newest.written_at, older.written_at}
     net = change_rows(tmp_path, start="v1", variables="v", columns="before_v,v,snapshot_id")
+    newest = line.lookup_branch("main")
     assert [list(row.values()) for row in net] == [
-        ["updated", 10.0, 12.0, newest.id],
-        ["updated", 30.0, 33.0, newest.id],
+        ["updated", 10.0, 12.0, newest],
+        ["updated", 30.0, 33.0, newest],
     ]
     with pytest.raises(InvalidInputError, match="in the history of"):
-        changes(tmp_path, start="main", end="v1", variables="v", **{"net-changes": "false"})
+        change_rows(tmp_path, start="main", end="v1", variables="v", **{"net-changes": "false"})
 
 
 def test_numbers_of_other_types_are_compared_exactly(line: frazil.Repository, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from frazil.repository.catalog.history_records import JOB
 from frazil.spark import Target, write_table
 from frazil.spark.tables.scan import table
 from frazil.spark.tables.schemas import to_spark
-from frazil.spark.tables.write_table import RowWriter
+from frazil.spark.tables.write_table import SparkRowWriter
 
 SHAPE = (5, 7)
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -124,13 +124,13 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
         write_table(good.drop_columns(["lat"]), target)
     with pytest.raises(InvalidInputError, match="no column that is an array"):
         write_table(pa.table({"a": [1]}), target)
-    with pytest.raises(IcechunkError, match="column turned must have values of int32"):
+    with pytest.raises(IcechunkError, match="column turned must be int32"):
         write_table(good.set_column(1, "turned", [[1, 2**40]]), target)
     with pytest.raises(IcechunkError, match="column n must not have missing values"):
         write_table(good.set_column(3, "n", pa.array([1, None], pa.int64())), target)
     with pytest.raises(IcechunkError, match=r"Each cell must have one row.*day = 3"):
         write_table(pa.concat_tables([good, good]), target)
-    with pytest.raises(InvalidInputError, match="day must have a coordinate in every row"):
+    with pytest.raises(InvalidInputError, match="day must have no nulls"):
         write_table(good.set_column(2, "day", pa.array([None, 1], pa.int32())), target)
     with pytest.raises(InvalidInputError, match=r"pyarrow\.Table\.from_pandas"):
         write_table(pd.DataFrame({"x": [1]}), target)
@@ -141,9 +141,9 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
 
 def through_the_source(
     repo: frazil.Repository, tasks: list[pa.Table], overwrite: bool = False, **options: str
-) -> RowWriter:
+) -> SparkRowWriter:
     """What Spark does with the writer of the data source."""
-    writer = RowWriter(repo, options, tasks[0].schema, overwrite)
+    writer = SparkRowWriter(repo, options, tasks[0].schema, overwrite)
     done = [writer.write(iter(task.to_batches())) for task in tasks]
     writer.commit([*done])
     return writer
@@ -158,11 +158,8 @@ def one_of_each(group: zarr.Group) -> None:
     array("hours", np.arange(3), units="hours since 2000-01-01")
     array("number", np.arange(3))
     array("single", np.arange(3, dtype="f4"))
-    array("half", np.arange(3, dtype="f2"))
-    array("seconds", np.arange(3).astype("M8[s]"))
     array("span", np.arange(3).astype("m8[s]"))
     array("packed", np.arange(3, dtype="i2"), scale_factor=0.5, add_offset=250.0, _FillValue=-9)
-    array("unsigned", np.arange(3, dtype="i1"), _Unsigned="true", _FillValue=255)
 
 
 TWENTY_PAST = datetime(2000, 1, 1, 5, 20, tzinfo=UTC)
@@ -174,18 +171,14 @@ TWENTY_PAST = datetime(2000, 1, 1, 5, 20, tzinfo=UTC)
     [
         ("word", pa.array(["longer"]), "<U3, got longer"),
         ("hours", pa.array([TWENTY_PAST], TIMESTAMP), "05:20.*nearest is .*05:00"),
-        ("hours", pa.array([5]), "got int64. Convert the values"),
-        ("number", pa.array([TWENTY_PAST], TIMESTAMP), "got timestamp.*. Convert the values"),
-        ("number", pa.array(["5"]), "got string. Convert the values"),
-        ("number", pa.array([True]), "got bool. Convert the values"),
-        ("number", pa.array([1.5]), "values of int64"),
+        ("hours", pa.array([5]), "got int64. Convert them"),
+        ("number", pa.array([TWENTY_PAST], TIMESTAMP), "got timestamp.*. Convert them"),
+        ("number", pa.array(["5"]), "got string. Convert them"),
+        ("number", pa.array([True]), "got bool. Convert them"),
+        ("number", pa.array([1.5]), "must be int64"),
         ("single", pa.array([1e300]), "must fit into float"),
-        ("half", pa.array([1e6], pa.float32()), "float16, got .*nearest"),
-        ("seconds", pa.array([TWENTY_PAST.replace(microsecond=5)], TIMESTAMP), "000005.*nearest"),
         ("span", pa.array([5], pa.duration("us")), "5e-06 s.*nearest"),
-        ("packed", pa.array([245.5]), "packed.*245.5.*nearest"),  # -9
         ("packed", pa.array([float("nan")]), "Write null"),
-        ("unsigned", pa.array([255]), "255.*nearest"),
         ("single", pa.array([2**24 + 1]), "16777217.*read as 16777216"),
     ],
 )
@@ -252,15 +245,6 @@ def test_columns_of_every_type_become_arrays_and_labels(repo: frazil.Repository,
     assert data["value"].dtype.kind in kinds.get(str(values.type), "iuf")
 
 
-def test_batches_of_a_session_in_another_time_zone(repo: frazil.Repository) -> None:
-    """Spark labels timestamps with the time zone of the session."""
-    utc = pa.table({"time": pa.array([TWENTY_PAST], TIMESTAMP), "t": [1.0]})
-    local_rows = utc.set_column(0, "time", utc["time"].cast(pa.timestamp("us", "America/New_York")))
-    writer = RowWriter(repo, {"dims": "time"}, utc.schema, overwrite=False)
-    writer.commit([writer.write(iter(local_rows.to_batches()))])
-    assert table(*planned(repo.readonly_session("main"), Selection())).to_pylist() == utc.to_pylist()
-
-
 def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
     """They have the dimensions and chunks of the arrays beside them, unless an option has other chunks."""
     old = grid(repo)
@@ -271,7 +255,7 @@ def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match=r"got quality\. merge_schema \(the option mergeSchema\)"):
         write_table(new, Target(repo))
     with pytest.raises(InvalidInputError, match="mergeSchema"):
-        RowWriter(repo, {"write": "upsert"}, new.schema, False)
+        SparkRowWriter(repo, {"write": "upsert"}, new.schema, False)
     options: dict[str, Any] = {"write": "upsert", "merge-schema": "true", "chunks": "lat=2"}
     through_the_source(repo, [new], **options)
     group: Any = zarr.open_group(repo.readonly_session("main").store, mode="r")

@@ -36,11 +36,7 @@ from frazil.format.repo_info import decode_repo_info
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import Move, TransactionLog, empty_log, encode_transaction_log
 from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
-from frazil.maintenance.repair.storages import (
-    Overlay,
-    Quarantine,
-    read_present,
-)
+from frazil.maintenance.repair.storages import Overlay, Quarantine, read_present
 from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.repo_state import state_of
 from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG, FileKind, require_id
@@ -122,8 +118,7 @@ def _check_chunks(key: str, id_: bytes, data: Buffer, end: int) -> Certainty:
         return "proved" if id_ == sha256(data).digest()[:OBJECT_ID_BYTES] else "consistent"
     if not check.ok:
         raise FormatError(
-            f"{key}: {counted(len(check.rows), 'chunk')} of the content differ from their checksums. Use "
-            "another copy"
+            f"{key}: {counted(len(check.rows), 'chunk')} differ from their checksums. Use another copy"
         )
     return "proved"
 

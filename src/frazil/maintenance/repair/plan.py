@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.changes.diff import row_of
 from frazil.changes.zarr_metadata import chunk_lengths, encoding_difference
 from frazil.display import counted
 from frazil.errors import (
@@ -42,7 +43,6 @@ from frazil.format.ids import (
     backup_key,
     backup_name,
     id_from_text,
-    id_keys,
     id_list,
     id_matrix,
     id_to_text,
@@ -89,7 +89,7 @@ from frazil.repository.catalog.repo_update import (
     read_repo_info,
 )
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.clock import DAY_US, now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.repository.retries import RetryPolicy, write_once
 from frazil.repository.session.commit import write_commit
@@ -98,12 +98,12 @@ from frazil.repository.session.differences import fitting_parents, relist_snapsh
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
-from frazil.storage.checks import is_outage, skip_damage
+from frazil.storage.checks import is_outage, skip_damage, skip_missing
 from frazil.survey.columns import ObjectListing, among, list_objects
 from frazil.threads import Purpose, map_bounded
 
 #: How much the clocks of storages and writers may differ, in microseconds.
-_CLOCKS: Final = 24 * 3600 * 1_000_000
+_CLOCKS: Final = DAY_US
 #: The number of ancestors of each tip that a snapshot must not fit. A commit that was refused started from
 #: one of them.
 _ANCESTORS: Final = 8
@@ -130,8 +130,7 @@ def restore_repository(storage: Storage, backup: str | None, *, overwrite: bool 
     data = encode_repo_info(info.recorded(entry, backup=state.name, keep=1))
     if not write_once(storage, REPO, data, RetryPolicy(), condition, "the restoration"):
         raise ConflictError(
-            message="another writer changed `repo` while it was restored. Look at the repository, and "
-            "restore it again if needed",
+            message="another writer changed `repo` while it was restored. Restore it again if needed",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return report
@@ -172,15 +171,9 @@ def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
     Otherwise write a new backup of the same state, whose ops log ends with its own entries, and return that.
     """
     info = state.info
-    try:
+    with skip_missing(), suppress(FormatError):
         while (older := older_ops_backup(storage, info)) is not None:
             info = older
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-    except FormatError:
-        pass
-    else:
         return state
     shortened = BackupState(_new_name(), replace(state.info, repo_before_updates=None))
     storage.put(backup_key(shortened.name), encode_repo_info(shortened.info))
@@ -265,8 +258,7 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAct
                 states.append((BackupState(_new_name(), info), f"{REPO} of {copy.label()}", data))
     if not states:
         raise RepositoryNotFoundError(
-            f"`repo` in {storage.label()} cannot be repaired, because no backup here or "
-            "in the copies can be read. Pass a copy of the repository in `copies`"
+            f"no backup of `repo` in {storage.label()} or in the copies can be read. Pass a copy in `copies`"
         )
     state, source, raw = max(states, key=lambda each: newest_update(each[0].info))
 
@@ -660,9 +652,8 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> tuple[list[ChunkTable
 
 
 def _node_of(nodes: NodeTable, id_: bytes) -> Node | None:
-    ids = id_keys(nodes.ids)
-    rows = np.flatnonzero(ids == np.frombuffer(id_, ids.dtype)[0])
-    return nodes.node(int(rows[0])) if len(rows) else None
+    row = row_of(nodes, id_)
+    return None if row < 0 else nodes.node(row)
 
 
 # Commits without keys of another number of dimensions

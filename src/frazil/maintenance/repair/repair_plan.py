@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
+from frazil.arguments import require_choice
 from frazil.display import Record, Shown, counted
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.errors import SessionStateError
 from frazil.format.columns import U32, U64
 from frazil.maintenance.plan import plain
 from frazil.maintenance.verification.findings import Finding
@@ -28,11 +29,7 @@ _SHOWN = 20
 
 def lost_choice(choice: object) -> LostChoice:
     """Check the argument ``lost`` of a repair."""
-    if not isinstance(choice, str) or choice not in get_args(LostChoice.__value__):
-        raise InvalidInputError(
-            f"lost must be keep, fill or previous, got {choice!r}. Use one of these texts",
-            ErrorKind.UNKNOWN_CHOICE,
-        )
+    require_choice("lost", choice, get_args(LostChoice.__value__))
     return cast("LostChoice", choice)
 
 
@@ -107,7 +104,7 @@ class DetachedSnapshot:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class RepairPlan(Record):
+class RepairPlan(Record, shown_as="RepairPlan"):
     """The steps of a repair, and the damage that no step repairs.
 
     Attributes:
@@ -135,8 +132,6 @@ class RepairPlan(Record):
     findings: tuple[Finding, ...] = ()
     quarantine: str | None = None
     perform: Callable[[Mapping[str, Any]], str] | None = None
-
-    shown_as: ClassVar[str] = "RepairPlan"
 
     @property
     def ok(self) -> bool:
@@ -259,7 +254,7 @@ class RepairPlan(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RestoreReport(Record):
+class RestoreReport(Record, shown_as="RestoreReport"):
     """What the plan of ``Repository.upkeep.restore`` does.
 
     Attributes:
@@ -280,8 +275,6 @@ class RestoreReport(Record):
     missing: tuple[str, ...]
     missing_snapshots: tuple[str, ...]
     unlisted: tuple[SnapshotInfo, ...]
-
-    shown_as: ClassVar[str] = "RestoreReport"
 
 
 def _lines(texts: list[str]) -> str:

@@ -23,7 +23,7 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.checks import require_whole
+from frazil.storage.checks import require_whole, skip_missing
 from frazil.storage.memory import MemoryStorage, SynchronousStorage
 from frazil.storage.settings import StorageSettings
 
@@ -189,11 +189,8 @@ class Quarantine:
 
 def read_present(storage: Storage, key: str) -> tuple[Buffer, Version] | None:
     """Return a whole file with its version, or None if there is no file."""
-    try:
+    with skip_missing():
         present = storage.get_versioned(key)
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-        return None
-    require_whole(storage, key, *present)
-    return present
+        require_whole(storage, key, *present)
+        return present
+    return None

@@ -369,11 +369,7 @@ class _Span:
     def _undecodable(self, data: memoryview, decode: Decode) -> tuple[Finding, ...]:
         """Decode all chunks of the range. One finding has all chunks with the same error."""
         coordinates = map(tuple, self.chunks.index.tolist())
-        all_rows = self.chunks.statistics
-        rows = [
-            None if all_rows is None else all_rows.take(slice(n, n + 1))
-            for n in range(len(self.chunks.index))
-        ]
+        rows = map(self.chunks.row, range(len(self.chunks.index)))
         verdicts, codes = intern(list(map(decode, coordinates, self.chunks.cut(self.low, data), rows)))
         return tuple(
             self.chunks.finding(check, text, codes == code)

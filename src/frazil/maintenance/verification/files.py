@@ -11,9 +11,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from frazil.changes.diff import rows_of
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, FormatError, IcechunkError
-from frazil.format.columns import U32
+from frazil.format.columns import I64, U32
 from frazil.format.envelope import Violation, spec_version_of
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
@@ -484,12 +485,11 @@ def _differences(
             yield "arrays with updated chunks", int(is_array.sum()), len(ids)
 
 
-def _in_both(before: NodeTable, after: NodeTable) -> tuple[Any, Any]:
+def _in_both(before: NodeTable, after: NodeTable) -> tuple[I64, I64]:
     """Return the rows of the nodes of both snapshots, in the later and in the earlier one."""
-    _, rows, old_rows = np.intersect1d(
-        id_keys(after.ids), id_keys(before.ids), assume_unique=True, return_indices=True
-    )
-    return rows, old_rows
+    old_rows = rows_of(before, after.ids)
+    rows = np.flatnonzero(old_rows >= 0)
+    return rows, old_rows[rows]
 
 
 def _wrong_moves(

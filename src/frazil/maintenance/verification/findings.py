@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
+from frazil.arguments import require_choice
 from frazil.display import Record, Shown, counted
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U32, U64
 
 #: The level of a verification, which says how much it reads. See ``Repository.upkeep.verify``.
@@ -115,11 +115,7 @@ _BY_CHECK: Final = {
 
 
 def _row(
-    name: str,
-    section: str,
-    rule: str,
-    severity: Severity = Severity.DAMAGE,
-    level: VerifyLevel = "metadata",
+    name: str, section: str, rule: str, severity: Severity = Severity.DAMAGE, level: VerifyLevel = "metadata"
 ) -> Check:
     action = _BY_CHECK.get(name, _ACTIONS[severity])
     if level in (_C, _D):  # by default, a repair looks for less
@@ -132,12 +128,7 @@ checks: Final[tuple[Check, ...]] = (
     # Files of every kind.
     _row("missing", _LAYOUT, "Every file that a version needs exists (chunk files: level exists).", _LOSS),
     _row("unreadable", _BINARY, "Every file can be read and decoded.", _LOSS),
-    _row(
-        "unavailable",
-        _FRAZIL,
-        "The storage returns every file. A file that it does not return may be good.",
-        _WARNING,
-    ),
+    _row("unavailable", _FRAZIL, "The storage returns every file. The others may be good.", _WARNING),
     _row("exchanged", _LAYOUT, "A file has the content that belongs to its name."),
     _row("file-header", _BINARY, "A file begins with the magic bytes and a whole header.", _LOSS),
     _row("file-spec-version", _BINARY, "The header has spec version 1 or 2, not above the repository."),
@@ -168,9 +159,7 @@ checks: Final[tuple[Check, ...]] = (
     _row("update-kind", "Update", "Updates have a kind from 1 to 16."),
     _row("ops-order", "Update", "The newest update is first, and times differ."),
     _row("ops-refs", "Update", "The updates explain the branches and tags."),
-    _row(
-        "backup-name", "Updates to the repo info file", "Names of backups have the form of the specification."
-    ),
+    _row("backup-name", "Updates to the repo info file", "Backups have the names of the specification."),
     # Snapshots.
     _row("snapshot-required", _SNAPSHOT, "All required fields are present."),
     _row("snapshot-id", _SNAPSHOT, "The id is that in the name of the file."),
@@ -235,36 +224,12 @@ checks: Final[tuple[Check, ...]] = (
     _row("checksum", _FRAZIL, "Chunks fit their recorded checksums.", _LOSS, _C),
     _row("undecodable", "Chunk Files", "The codecs decode every chunk to its shape and dtype.", _LOSS, _D),
     _row("statistics", _FRAZIL, "Statistics are those of the elements of their chunks.", Severity.DAMAGE, _D),
-    _row(
-        "codec-missing",
-        _FRAZIL,
-        "The codecs and the data type of every array work here. Other chunks may be good.",
-        _INFO,
-        _D,
-    ),
+    _row("codec-missing", _FRAZIL, "The codecs and the data type of every array work here.", _INFO, _D),
     _row("virtual-modified", "ChunkRef", "Objects have the etag or time of their references.", _LOSS),
-    _row(
-        "virtual-unauthorized", "ChunkRef", "Containers of virtual references are authorised.", _WARNING, _E
-    ),
-    _row(
-        "virtual-unreadable",
-        "ChunkRef",
-        "Objects of virtual references exist and are long enough.",
-        _LOSS,
-    ),
-    _row(
-        "virtual-unavailable",
-        _FRAZIL,
-        "Objects of virtual references could be read. An object that could not be read may be good.",
-        _WARNING,
-        _E,
-    ),
-    _row(
-        "virtual-unchecked",
-        _FRAZIL,
-        "The level metadata compares objects of virtual references that have an etag or a time, up to 1,000.",
-        _INFO,
-    ),
+    _row("virtual-unauthorized", "ChunkRef", "The containers of objects are authorised.", _WARNING, _E),
+    _row("virtual-unreadable", "ChunkRef", "Objects of virtual references exist and are long enough.", _LOSS),
+    _row("virtual-unavailable", _FRAZIL, "Storages return all objects. Others may be good.", _WARNING, _E),
+    _row("virtual-unchecked", _FRAZIL, "All objects were compared with their references.", _INFO),
     # Other files.
     _row("ref-file", "spec version 1", "Files of refs are JSON with the id of a snapshot.", _LOSS),
     _row("config-file", "spec version 1", "config.yaml is a configuration."),
@@ -289,10 +254,8 @@ _BAD: Final = frozenset({Severity.LOSS, Severity.DAMAGE, Severity.WARNING})
 
 def verify_level(level: object) -> VerifyLevel:
     """Check the level of a verification."""
-    if not isinstance(level, str) or level not in LEVELS:
-        names = f"{', '.join(LEVELS[:-1])} or {LEVELS[-1]}"
-        raise InvalidInputError(f"level must be {names}, got {level!r}", ErrorKind.UNKNOWN_CHOICE)
-    return level
+    require_choice("level", level, LEVELS)
+    return cast("VerifyLevel", level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +337,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class VerificationReport(Record):
+class VerificationReport(Record, shown_as="VerificationReport"):
     """The result of a verification.
 
     Attributes:
@@ -418,8 +381,6 @@ class VerificationReport(Record):
     native_chunks: int = 0
     compared_chunks: int = 0
     resumed: int = 0
-
-    shown_as: ClassVar[str] = "VerificationReport"
 
     @property
     def ok(self) -> bool:
@@ -480,13 +441,10 @@ class VerificationReport(Record):
         for check, count in sorted(Counter(each.check for each in self.findings).items()):
             yield check, str(count)
         if self.findings:
+            order = list(Severity)
+            worst = sorted(self.findings, key=lambda each: order.index(each.severity))
             more = [f"and {len(self.findings) - _SHOWN} more"] if len(self.findings) > _SHOWN else []
-            yield "first findings", "\n".join([*map(str, self._worst()[:_SHOWN]), *more])
-
-    def _worst(self) -> list[Finding]:
-        """Return the findings, the worst first."""
-        order = list(Severity)
-        return sorted(self.findings, key=lambda each: order.index(each.severity))
+            yield "first findings", "\n".join([*map(str, worst[:_SHOWN]), *more])
 
 
 _NUMBERS: Final = (

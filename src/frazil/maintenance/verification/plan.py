@@ -80,8 +80,8 @@ from frazil.maintenance.verification.repo_state import (
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
-from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, each_once, list_objects
-from frazil.survey.steps import (
+from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, joined_columns, list_objects
+from frazil.survey.survey import (
     NO_PROGRESS,
     Piece,
     Progress,
@@ -186,11 +186,6 @@ class VerificationState:
         with self._lock:
             row: tuple[Any, ...] | None = self._database.execute(query, values).fetchone()
             return row
-
-
-def state_at(state: VerificationState | str | os.PathLike[str] | None) -> VerificationState | None:
-    """Return the state of a file, or a given state. Raises ``InvalidInputError`` for another file."""
-    return state if state is None or isinstance(state, VerificationState) else VerificationState(state)
 
 
 def _piece_key(context: Context, *parts: bytes | str | int) -> bytes:
@@ -387,10 +382,12 @@ def verify(
     level: VerifyLevel,
     *,
     engine: Engine | EngineName | None = None,
-    state: VerificationState | None = None,
+    state: VerificationState | str | os.PathLike[str] | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> VerificationReport:
     """Verify a repository."""
+    if state is not None and not isinstance(state, VerificationState):
+        state = VerificationState(state)
     context = replace(context, storage=context.storage.origin())
     folders = [SNAPSHOTS, TRANSACTIONS, MANIFESTS, *([CHUNKS] if _has(level, "exists") else [])]
     # The listings are older than the state, so that they have no files of later commits.
@@ -432,7 +429,7 @@ def verify(
         level,
         len(work.state.needed),
         len(work.required),
-        int(each_once([work.manifests]).num_chunk_refs.sum()),
+        int(ManifestFiles.union([work.manifests]).num_chunk_refs.sum()),
         evidence.bytes_read,
         tuple(findings),
         paths,
@@ -536,7 +533,7 @@ class _Work:
         if not len(lost[0]):
             return
         users = [id_ for id_, each in self.required.items() if among(each.files.ids, lost[0]).any()]
-        every = each_once([self.manifests])
+        every = ManifestFiles.union([self.manifests])
         chosen = every.select_manifests(np.flatnonzero(among(every.ids, id_matrix(users))))
         batches = [id_list(batch.ids) for batch in manifest_batches(chosen)]
         for id_, findings in self.runner.results(
@@ -611,10 +608,7 @@ class _Work:
 
 def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
     """Return each row of several lists of manifests once, sorted. Lists may contradict each other."""
-    ids, sizes, counts = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("ids", "size_bytes", "num_chunk_refs")
-    )
+    ids, sizes, counts = joined_columns(parts, "ids", "size_bytes", "num_chunk_refs")
     keys = np.column_stack((ids, sizes.view(np.uint8).reshape(-1, 8), counts.view(np.uint8).reshape(-1, 4)))
     _, first = np.unique(id_keys(keys), return_index=True)
     return ManifestFiles(ids[first], sizes[first], counts[first])

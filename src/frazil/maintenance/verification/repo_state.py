@@ -23,13 +23,7 @@ from frazil.format.ids import (
     id_keys,
     id_list,
 )
-from frazil.format.repo_info import (
-    OpsLog,
-    RepoInfo,
-    SnapshotEntry,
-    UpdateKind,
-    decode_repo_info,
-)
+from frazil.format.repo_info import OpsLog, RepoInfo, SnapshotEntry, UpdateKind, decode_repo_info
 from frazil.maintenance.verification.files import ListedVersion, check_file, read_finding
 from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.catalog_v1 import read_config_v1

@@ -37,18 +37,7 @@ from frazil.pipeline.ingest.families import (
 )
 from frazil.pipeline.ingest.inspection import Inspection, values_digest
 from frazil.pipeline.ingest.options import TABLE, FileProblem, Problem, SourceFiles
-from frazil.pipeline.ingest.steps import (
-    NO_STEPS,
-    Steps,
-    directions,
-    labels_of,
-    order_problems,
-    overlap_problems,
-    positions,
-    rows_of,
-    sorted_steps,
-    unsorted_steps,
-)
+from frazil.pipeline.ingest.steps import NO_STEPS, Steps, directions, positions, rows_of
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import argument
 
@@ -82,10 +71,7 @@ class Dataset:
     """
 
     def __init__(
-        self,
-        inspection: Inspection,
-        files: NDArray[np.bool_] | None = None,
-        allow: Collection[str] = (),
+        self, inspection: Inspection, files: NDArray[np.bool_] | None = None, allow: Collection[str] = ()
     ) -> None:
         opened = inspection.layout >= 0
         self.inspection = inspection
@@ -358,7 +344,7 @@ class Dataset:
         """Find the positions of steps, and leave out files whose steps have no position."""
         steps = self._find_labels(dim)
         if steps is not None:
-            self._leave_out(self._different_steps(steps.start, labels_of(steps)))
+            self._leave_out(self._different_steps(steps.start, steps.known_labels))
             self.steps = self._in_label_order(steps)
             return
         # Without labels, one file follows the other, in the order of the pattern or of the list of files.
@@ -380,21 +366,21 @@ class Dataset:
     def _in_label_order(self, steps: Steps) -> Steps:
         """Return steps in the order of their labels, or of the files for a single file or with ``allow``."""
         before = self._families, self.good, self.problems.copy()
-        mixed = order_problems(steps, self.good)
+        mixed = steps.order_problems(self.good)
         if mixed and all(len(family.files) == 1 for family in self._following):
-            in_place = unsorted_steps(steps, [family.files for family in self._following])
+            in_place = steps.in_file_order([family.files for family in self._following])
             if in_place is not None:
                 return in_place
         self._leave_out(mixed)
         for family in self._following:
             inspection = self.inspection
-            self._leave_out(overlap_problems(steps, family.files, inspection.urls, inspection.contents))
+            self._leave_out(steps.overlap_problems(family.files, inspection.urls, inspection.contents))
         files = [family.files for family in self._following]
         if not files:
             return NO_STEPS
         if not mixed or "unordered" not in self.allow:
-            return sorted_steps(steps, files)
-        in_place = unsorted_steps(steps, files)
+            return steps.in_label_order(files)
+        in_place = steps.in_file_order(files)
         if in_place is None:  # it is unknown which steps of several families belong together
             self._families, self.good, self.problems = before
             self.allow -= {"unordered"}

@@ -38,13 +38,7 @@ from frazil.pipeline.ingest.arrays import (
 )
 from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, same, scalar_time
 from frazil.pipeline.ingest.families import FileFamily
-from frazil.pipeline.ingest.inspection import (
-    COMPARED,
-    PACKING,
-    Inspection,
-    VirtualChunks,
-    native,
-)
+from frazil.pipeline.ingest.inspection import COMPARED, PACKING, Inspection, VirtualChunks, native
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
 from frazil.pipeline.ingest.steps import StepAxis, positions
 from frazil.readers.base_reader import VariableSchema
@@ -127,6 +121,140 @@ class GroupChange:
     dataset: Dataset
     existing: ExistingGroup
     axis: StepAxis | None = None
+
+    def require_names(self) -> None:
+        """Check that ``chunks`` and ``encoding`` name dimensions and variables of files or of the group."""
+        request, arrays = self.request, self.existing.arrays
+        schemas = [each for family in self.dataset.families for each in family.layout.variables.values()]
+        dims = {dim for each in schemas for dim in each.dims}
+        dims.update(dim for array in arrays.values() for dim in dims_of(array))
+        known = {each.name for each in schemas} | arrays.keys()
+        for option, names, choices in (
+            ("chunks must name dimensions", request.chunks, dims),
+            ("encoding must name variables", request.encoding, known),
+        ):
+            if unknown := sorted((names or {}).keys() - choices):
+                raise InvalidInputError(
+                    f"{option} of the files ({', '.join(sorted(choices))}), got {unknown[0]!r}"
+                )
+
+    def require_dimension(self) -> None:
+        """Check that no array of data would need a new dimension, or has that of the files twice."""
+        request, dim, existing = self.request, self.dataset.dim, self.existing
+        for family in self.dataset.families:
+            for name, variable in family.layout.variables.items():
+                array = existing.arrays.get(name)
+                if variable.dims.count(dim or "") > 1 and (array is not None or len(family.files) > 1):
+                    raise misfit(
+                        f"`{existing.path_of(name)}` must have the dimension {dim} once, because files "
+                        f"follow each other in it, got ({', '.join(variable.dims)})"
+                    ).with_remedy(
+                        "Ingest one file into a group of its own, or other variables with {}",
+                        argument(variables=...),
+                    )
+                if array is None or (variable.coordinate and name != dim):
+                    continue
+                if dim is None:
+                    is_needed = request.mode == "append" and name not in family.values
+                else:
+                    is_new = dim in variable.dims and dim not in dims_of(array)
+                    is_needed = is_new and (family.layout.adds_axis or not existing.arrays_along(dim))
+                if is_needed:
+                    best = dim or scalar_time(family.variables()) or "time"
+                    raise misfit(
+                        f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in "
+                        f"which files follow each other, but the array has ({', '.join(dims_of(array))}): it "
+                        "was ingested from a single file"
+                    ).with_remedy(
+                        "Ingest that file again into a new group with {}, then other files can follow",
+                        argument(concat_dim=best),
+                    )
+
+    def windows_of(self, family: FileFamily) -> dict[str, tuple[int, int]]:
+        """Return the parts of dimensions that the files have: consecutive labels of the group."""
+        request, dataset, existing = self.request, self.dataset, self.existing
+        dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
+        if request.mode in ("create", "append") or not dims:
+            return {}
+        with request.access.open(dataset.inspection.urls[int(family.files[0])]) as reader:
+            coords = reader.schema().coords
+        windows = {}
+        for dim in dims:
+            if dim not in coords:
+                continue
+            labels = read_labels(existing.arrays[dim])
+            if np.array_equal(labels, coords[dim]):
+                continue
+            if "values" in request.allow and len(labels) == len(coords[dim]):
+                continue
+            rows = positions(labels, coords[dim])
+            if not len(rows) or rows[0] < 0 or (np.diff(rows) != 1).any():
+                raise misfit(
+                    f"labels of {dim} in the files must be consecutive labels of `/{existing.path}`, but "
+                    "they are not. Ingest the files into another group"
+                )
+            windows[dim] = (int(rows[0]), int(rows[-1]) + 1)
+        return windows
+
+    def retained_scalars(self) -> frozenset[str]:
+        """Return the scalars along the dimension whose stored values stay because of ``allow={"values"}``.
+
+        Files with new variables must not change the scalars of variables that the group has, and that no file
+        of this call has. Steps that are written again must have the level, member, ... of the group. Times
+        may differ: a later forecast for a step replaces an earlier forecast.
+        """
+        dataset, existing, allow = self.dataset, self.existing, argument(allow={"values"})
+        is_allowed, retained = "values" in self.request.allow, set()
+        if dataset.dim is None or self.axis is None or len(dataset.steps.start) <= 1:
+            return frozenset()
+        in_files = {name for family in dataset.families for name in family.layout.variables}
+        has_others = bool(set(existing.arrays_along(dataset.dim)) - in_files - {dataset.dim})
+        for family in dataset.families:
+            is_new = not family.layout.data & existing.arrays.keys()
+            names = family.layout.individual & existing.arrays.keys() - {dataset.dim}
+            for name in sorted(names & family.along if is_new else names):
+                variable = family.variable(name)
+                is_level = variable.coordinate and not is_time_or_duration(variable.attrs.get("units"))
+                is_compared = has_others if is_new else is_level and not is_allowed
+                if not is_compared or not self._differs(family, name, self.axis):
+                    continue
+                if not is_new:
+                    raise misfit(
+                        f"mode {self.request.mode!r} writes steps again that have another {name} in the "
+                        "repository"
+                    ).with_remedy(
+                        "To store both, ingest with {} from the first file on, or into another group. {} "
+                        "replaces the values",
+                        argument(concat_dim=name),
+                        allow,
+                    )
+                if not is_allowed:
+                    raise misfit(
+                        f"values of `{existing.path_of(name)}` must be those of the repository, but files "
+                        "with new variables have other values"
+                    ).with_remedy(
+                        "Ingest these files into another group, or keep the values of the repository with {}",
+                        allow,
+                    )
+                retained.add(name)
+        return frozenset(retained)
+
+    def _differs(self, family: FileFamily, name: str, axis: StepAxis) -> bool:
+        """Return whether a scalar of a family differs from the values of the group at the same steps."""
+        dataset, steps = self.dataset, self.dataset.steps
+        stored = np.asarray(self.existing.arrays[name][...])
+        column = dataset.values_by_file(family.files, name)
+        if column is None or stored.ndim > 1 or name not in self.dataset.inspection.scalars:
+            return False
+        rows = steps.rows(family.files)
+        values = np.repeat(column, steps.counts[family.files])
+        placed = steps.at[rows] >= 0
+        places, values = axis.new[steps.at[rows[placed]]], values[placed]
+        row_of_place = np.full(axis.length, -1, np.int64)
+        row_of_place[axis.old] = np.arange(len(axis.old))
+        is_stored = row_of_place[places] >= 0
+        expected = np.broadcast_to(stored, len(axis.old)) if not stored.ndim else stored
+        return not same(expected[row_of_place[places[is_stored]]], values[is_stored]).all()
 
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
@@ -219,82 +347,6 @@ def _storage_comparisons(array: zarr.Array[Any], target: TargetArray) -> list[tu
     return compared
 
 
-def require_names(change: GroupChange) -> None:
-    """Check that ``chunks`` and ``encoding`` name dimensions and variables of the files or of the group."""
-    request, arrays = change.request, change.existing.arrays
-    schemas = [each for family in change.dataset.families for each in family.layout.variables.values()]
-    dims = {dim for each in schemas for dim in each.dims}
-    dims.update(dim for array in arrays.values() for dim in dims_of(array))
-    for option, names, choices in (
-        ("chunks must name dimensions", request.chunks, dims),
-        ("encoding must name variables", request.encoding, {each.name for each in schemas} | arrays.keys()),
-    ):
-        if unknown := sorted((names or {}).keys() - choices):
-            raise InvalidInputError(
-                f"{option} of the files ({', '.join(sorted(choices))}), got {unknown[0]!r}"
-            )
-
-
-def require_dimension(change: GroupChange) -> None:
-    """Check that no array of data would need a new dimension, or has that of the files twice."""
-    request, dim, existing = change.request, change.dataset.dim, change.existing
-    for family in change.dataset.families:
-        for name, variable in family.layout.variables.items():
-            array = existing.arrays.get(name)
-            if variable.dims.count(dim or "") > 1 and (array is not None or len(family.files) > 1):
-                raise misfit(
-                    f"`{existing.path_of(name)}` must have the dimension {dim} once, because files follow "
-                    f"each other in it, got ({', '.join(variable.dims)})"
-                ).with_remedy(
-                    "Ingest one file into a group of its own, or other variables with {}",
-                    argument(variables=...),
-                )
-            if array is None or (variable.coordinate and name != dim):
-                continue
-            if dim is None:
-                is_needed = request.mode == "append" and name not in family.values
-            else:
-                is_new = dim in variable.dims and dim not in dims_of(array)
-                is_needed = is_new and (family.layout.adds_axis or not existing.arrays_along(dim))
-            if is_needed:
-                best = dim or scalar_time(family.variables()) or "time"
-                raise misfit(
-                    f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in "
-                    f"which files follow each other, but the array has ({', '.join(dims_of(array))}): it was "
-                    "ingested from a single file"
-                ).with_remedy(
-                    "Ingest that file again into a new group with {}, then other files can follow",
-                    argument(concat_dim=best),
-                )
-
-
-def windows_of(change: GroupChange, family: FileFamily) -> dict[str, tuple[int, int]]:
-    """Return the parts of dimensions that the files have: consecutive labels of the group."""
-    request, dataset, existing = change.request, change.dataset, change.existing
-    dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
-    if request.mode in ("create", "append") or not dims:
-        return {}
-    with request.access.open(dataset.inspection.urls[int(family.files[0])]) as reader:
-        coords = reader.schema().coords
-    windows = {}
-    for dim in dims:
-        if dim not in coords:
-            continue
-        labels = read_labels(existing.arrays[dim])
-        if np.array_equal(labels, coords[dim]):
-            continue
-        if "values" in request.allow and len(labels) == len(coords[dim]):
-            continue
-        rows = positions(labels, coords[dim])
-        if not len(rows) or rows[0] < 0 or (np.diff(rows) != 1).any():
-            raise misfit(
-                f"labels of {dim} in the files must be consecutive labels of `/{existing.path}`, but they "
-                "are not. Ingest the files into another group"
-            )
-        windows[dim] = (int(rows[0]), int(rows[-1]) + 1)
-    return windows
-
-
 def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], grows: str | None) -> None:
     """Check that each dimension, except ``grows``, has one length in all arrays of the group."""
     arrays = {existing.path_of(name): (dims_of(each), each.shape) for name, each in existing.arrays.items()}
@@ -314,68 +366,6 @@ def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], gro
             raise misfit(
                 f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar"
             ).with_remedy("Ingest one of the two, with {}", argument(variables=...))
-
-
-def retained_scalars(change: GroupChange) -> frozenset[str]:
-    """Return the scalars along the dimension whose stored values stay because of ``allow={"values"}``.
-
-    Files with new variables must not change the scalars of variables that the group has, and that no file of
-    this call has. Steps that are written again must have the level, member, ... of the group. Times may
-    differ: a later forecast for a step replaces an earlier forecast.
-    """
-    dataset, existing, allow = change.dataset, change.existing, argument(allow={"values"})
-    is_allowed, retained = "values" in change.request.allow, set()
-    if dataset.dim is None or change.axis is None or len(dataset.steps.start) <= 1:
-        return frozenset()
-    in_files = {name for family in dataset.families for name in family.layout.variables}
-    has_others = bool(set(existing.arrays_along(dataset.dim)) - in_files - {dataset.dim})
-    for family in dataset.families:
-        is_new = not family.layout.data & existing.arrays.keys()
-        names = family.layout.individual & existing.arrays.keys() - {dataset.dim}
-        for name in sorted(names & family.along if is_new else names):
-            variable = family.variable(name)
-            is_level = variable.coordinate and not is_time_or_duration(variable.attrs.get("units"))
-            is_compared = has_others if is_new else is_level and not is_allowed
-            if not is_compared or not _differs(change, family, name, change.axis):
-                continue
-            if not is_new:
-                raise misfit(
-                    f"mode {change.request.mode!r} writes steps again that have another {name} in the "
-                    "repository"
-                ).with_remedy(
-                    "To store both, ingest with {} from the first file on, or into another group. {} "
-                    "replaces the values",
-                    argument(concat_dim=name),
-                    allow,
-                )
-            if not is_allowed:
-                raise misfit(
-                    f"values of `{existing.path_of(name)}` must be those of the repository, but files with "
-                    "new variables have other values"
-                ).with_remedy(
-                    "Ingest these files into another group, or keep the values of the repository with {}",
-                    allow,
-                )
-            retained.add(name)
-    return frozenset(retained)
-
-
-def _differs(change: GroupChange, family: FileFamily, name: str, axis: StepAxis) -> bool:
-    """Return whether a scalar of a family differs from the values of the group at the same steps."""
-    dataset, steps = change.dataset, change.dataset.steps
-    stored = np.asarray(change.existing.arrays[name][...])
-    column = dataset.values_by_file(family.files, name)
-    if column is None or stored.ndim > 1 or name not in change.dataset.inspection.scalars:
-        return False
-    rows = steps.rows(family.files)
-    values = np.repeat(column, steps.counts[family.files])
-    placed = steps.at[rows] >= 0
-    places, values = axis.new[steps.at[rows[placed]]], values[placed]
-    row_of_place = np.full(axis.length, -1, np.int64)
-    row_of_place[axis.old] = np.arange(len(axis.old))
-    is_stored = row_of_place[places] >= 0
-    expected = np.broadcast_to(stored, len(axis.old)) if not stored.ndim else stored
-    return not same(expected[row_of_place[places[is_stored]]], values[is_stored]).all()
 
 
 #: Files in a chunk. Each append rewrites the last chunk.
@@ -525,7 +515,7 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
 
 def _damaged(path: str, text: str) -> FormatError:
     return FormatError(
-        f"/{path}: {text}. Another program changed the ledger. Restore it from an earlier snapshot",
+        f"/{path}: {text}. Another program changed the ledger. Restore it from an earlier snapshot"
     )
 
 

@@ -34,13 +34,7 @@ from frazil.jobs.engine import Engine
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
 from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
-from frazil.readers.base_reader import (
-    FileSchema,
-    NotVirtual,
-    Reader,
-    VariableSchema,
-    decoded,
-)
+from frazil.readers.base_reader import FileSchema, NotVirtual, Reader, VariableSchema, decoded
 from frazil.readers.files import SourceFile, find_file, local_path
 from frazil.readers.registry import is_zarr
 from frazil.readers.zarr import why_unreadable
@@ -199,13 +193,8 @@ def values_digest(values: NDArray[Any]) -> str:
 
 # Attributes that change the meaning of the stored numbers.
 MEANING: Final = (
-    "units",
-    "calendar",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
-    "flag_values",
-    "flag_masks",
+    *("units", "calendar", "_FillValue", "missing_value"),
+    *("_Unsigned", "flag_values", "flag_masks"),
 )
 
 
@@ -369,7 +358,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
     layout, own = layout_of(schema, spec.dim, values, frozenset(name for name, _ in digests), virtual)
     return FileReport(
         schema.size,
-        file_state(schema),
+        file_state(schema, schema.fingerprint),
         schema.fingerprint,
         schema.modified,
         schema.etag,
@@ -392,14 +381,12 @@ def _state(url: str, access: FileAccess) -> FileReport:
     return FileReport(file.size, file_state(file, contents), contents, file.modified, file.etag)
 
 
-def file_state(file: SourceFile | FileSchema, contents: str | None = None) -> str:
+def file_state(file: SourceFile | FileSchema, contents: str) -> str:
     """Return the fingerprint by which an ingest recognizes an unchanged file.
 
     It includes the time of the file, unless there is an etag: ``contents`` covers only both ends of a file,
     and a change between them changes the etag or the time.
     """
-    if contents is None:
-        contents = file.fingerprint() if isinstance(file, SourceFile) else file.fingerprint
     if file.modified is None or file.etag is not None:
         return contents
     return hashlib.sha256(f"{contents} {file.modified.timestamp()}".encode()).hexdigest()[:32]

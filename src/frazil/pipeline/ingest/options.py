@@ -141,8 +141,7 @@ TABLE: Final[dict[str, ProblemKind]] = {
         "the same contents as an earlier file", allowed="takes the steps of the later file"
     ),
     "hole": ProblemKind(
-        "a gap in regular times, or labels that only some variables have",
-        allowed="leaves the gap",
+        "a gap in regular times, or labels that only some variables have", allowed="leaves the gap"
     ),
     "changed": ProblemKind(
         "a file that was ingested before, with other contents or another modification time",

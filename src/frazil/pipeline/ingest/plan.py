@@ -36,16 +36,7 @@ from frazil.pipeline.ingest.arrays import (
     recut_array,
     target_array,
 )
-from frazil.pipeline.ingest.existing import (
-    GroupChange,
-    dims_of,
-    matched_array,
-    require_dimension,
-    require_lengths,
-    require_names,
-    retained_scalars,
-    windows_of,
-)
+from frazil.pipeline.ingest.existing import GroupChange, dims_of, matched_array, require_lengths
 from frazil.pipeline.ingest.families import Conversion, FileFamily, with_encoding
 from frazil.pipeline.ingest.inspection import ANY, PACKING, VirtualChunks, values_digest
 from frazil.pipeline.ingest.options import Problem
@@ -92,7 +83,7 @@ def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[StepAxis
             "Add new files with {}. Modes 'insert', 'upsert' and 'backfill' also replace values",
             argument(mode="append"),
         )
-    require_dimension(change)
+    change.require_dimension()
     if dim is None or not dataset.families:
         return None, []
     arrays = [existing.arrays[name] for name in existing.arrays_along(dim)]
@@ -220,14 +211,14 @@ def plan_tasks(change: GroupChange) -> Tasks:
     """Create and resize arrays, write the labels, and divide the remaining work into items."""
     request, dataset, existing, axis = change.request, change.dataset, change.existing, change.axis
     dim, urls = dataset.dim, dataset.inspection.urls
-    require_names(change)
+    change.require_names()
     if not existing.arrays:
         # The group gets the attributes of the first file. Its own attributes stay.
         root = zarr.open_group(existing.session.store, path=existing.path, mode="a", zarr_format=3)
         with request.access.open(urls[min(int(each.files[0]) for each in dataset.families)]) as reader:
             attrs = reader.schema().attrs
         root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
-    retained = retained_scalars(change)
+    retained = change.retained_scalars()
     if dim is not None and axis is not None and existing.arrays_along(dim):
         # Arrays that were equal in all earlier files may differ now.
         for family in dataset.families:
@@ -317,7 +308,7 @@ def _family_arrays(
 ) -> Iterator[PlannedArray]:
     """Yield the arrays of variables of a family: first data, whose chunks coordinates follow."""
     request, dataset, existing = change.request, change.dataset, change.existing
-    windows = windows_of(change, family)
+    windows = change.windows_of(family)
     length = 0 if change.axis is None else change.axis.length
     others: list[TargetArray] = []
     for name in sorted(names, key=lambda each: family.layout.variables[each].coordinate):

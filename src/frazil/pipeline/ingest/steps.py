@@ -209,6 +209,112 @@ class Steps:
         except (ValueError, KeyError, OverflowError):
             return f"{label} {self.units}"
 
+    @property
+    def known_labels(self) -> NDArray[Any]:
+        """The labels of steps that have labels."""
+        assert self.labels is not None
+        return self.labels
+
+    def order_problems(self, good: NDArray[np.bool_]) -> list[FileProblem]:
+        """Return problems to files with labels that are not in the order of most files, repeated, or NaN."""
+        labels = self.known_labels
+        file = np.repeat(np.arange(len(good)), self.counts)
+        if labels.dtype.kind not in "iuf":
+            rows = np.flatnonzero(good[file])
+            _, codes = np.unique(labels[rows], return_inverse=True)
+            pairs, counts = np.unique(np.stack([file[rows], codes]), axis=1, return_counts=True)
+            twice = np.unique(pairs[0][counts > 1]).tolist()
+            return [FileProblem(each, "unordered", "has a label twice") for each in twice]
+        behind, up, down = directions(self.start, labels, good)
+        inside = (behind == file[:-1]) & good[behind]
+        wrong = np.unique(behind[inside & ~(down if self.descending else up)])
+        unknown = np.setdiff1d(file[~(labels == labels) & good[file]], wrong)
+        text = f"labels do not all {'decrease' if self.descending else 'increase'}"
+        problems = [FileProblem(each, "unordered", text) for each in wrong.tolist()]
+        nan = "has labels that are NaN"
+        return [*problems, *(FileProblem(each, "unordered", nan) for each in unknown.tolist())]
+
+    def overlap_problems(
+        self, files: NDArray[np.int64], urls: Sequence[str], contents: NDArray[np.uint8]
+    ) -> list[FileProblem]:
+        """Return problems to files with a label that an earlier file without a problem has."""
+        labels, counts = self.known_labels, self.counts
+        distinct, codes = np.unique(labels[self.rows(files)], return_inverse=True)
+        # A repeated label in one file is not an overlap.
+        codes, owners = np.unique(np.stack([codes, np.repeat(files, counts[files])]), axis=1)
+        shared = np.bincount(codes)[codes] > 1
+        codes, owners = codes[shared], owners[shared]
+        if not len(codes):
+            return []
+        by_file = np.lexsort((codes, owners))
+        numbers, first = np.unique(owners[by_file], return_index=True)
+        owner: dict[int, int] = {}
+        problems = []
+        for each, mine in zip(numbers.tolist(), np.split(codes[by_file], first[1:]), strict=True):
+            codes_of = mine.tolist()
+            taken = [code for code in codes_of if code in owner]
+            if not taken:
+                owner.update(dict.fromkeys(codes_of, each))
+                continue
+            earlier = owner[taken[0]]
+            label = self.label_text(distinct[taken[0]])
+            text = f"shares {len(taken)} of its {counts[each]} labels ({label}) with {urls[earlier]}"
+            kind = "overlap"
+            if (contents[each] == contents[earlier]).all():
+                kind, text = "duplicate", f"{text}, and has the same contents"
+            problems.append(FileProblem(each, kind, text))
+        return problems
+
+    def in_label_order(self, families: Sequence[NDArray[np.int64]]) -> Steps:
+        """Return the steps of families on one axis of sorted labels, each from the last file that has it."""
+        labels = self.known_labels
+        rows = np.sort(np.concatenate([self.rows(files) for files in families]))
+        axis, first, codes = np.unique(labels[rows], return_index=True, return_inverse=True)
+        if axis.dtype.kind in "iuf":
+            place = np.arange(len(axis))[::-1] if self.descending else np.arange(len(axis))
+        else:
+            place = np.empty(len(axis), np.int64)
+            place[np.argsort(first, kind="stable")] = np.arange(len(axis))
+        places = np.full(len(labels), -1, np.int64)
+        places[rows] = place[codes]
+        at = np.full_like(places, -1)
+        for files in families:
+            mine = np.sort(self.rows(files))[::-1]
+            _, back = np.unique(places[mine], return_index=True)
+            at[mine[back]] = places[mine[back]]
+        placed = np.empty_like(axis)
+        placed[place] = axis
+        return replace(self, at=at, axis=placed, length=len(axis))
+
+    def in_file_order(self, families: Sequence[NDArray[np.int64]]) -> Steps | None:
+        """Return the steps of files one after the other, in the order of their file.
+
+        The files are in the order of their first labels. If several files of a family have a label, the step
+        of the last file is used. Returns None if the families then have different labels: it is unknown which
+        steps belong together.
+        """
+        labels = self.known_labels
+        at = np.full(len(labels), -1, np.int64)
+        axes: list[NDArray[Any]] = []
+        for files in families:
+            some = files[self.counts[files] > 0]
+            heads = labels[self.start[some]]
+            order = np.arange(len(some))
+            if heads.dtype.kind in "iuf":
+                order = np.lexsort((order, -heads.astype(np.float64) if self.descending else heads))
+            rows = self.rows(some[order])
+            file = np.searchsorted(self.start, rows, side="right") - 1
+            _, codes = np.unique(labels[rows], return_inverse=True)
+            last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+            np.maximum.at(last, codes, file)
+            rows = rows[file == last[codes]]  # no later file has the label
+            at[rows] = np.arange(len(rows))
+            axes.append(labels[rows])
+        equal_nan = labels.dtype.kind == "f"
+        if not all(np.array_equal(axes[0], axis, equal_nan=equal_nan) for axis in axes[1:]):
+            return None
+        return replace(self, at=at, axis=axes[0], length=len(axes[0]), in_order=False)
+
 
 def rows_of(start: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows ``start[i]:start[i + 1]`` of files, file by file."""
@@ -231,113 +337,3 @@ def directions(
         nothing = np.zeros(len(inside), np.bool_)
         return file[1:], nothing, nothing
     return file[1:], (labels[1:] > labels[:-1]) & inside, (labels[1:] < labels[:-1]) & inside
-
-
-def order_problems(steps: Steps, good: NDArray[np.bool_]) -> list[FileProblem]:
-    """Return problems to files with labels that are not in the order of most files, repeated, or NaN."""
-    labels = labels_of(steps)
-    file = np.repeat(np.arange(len(good)), steps.counts)
-    if labels.dtype.kind not in "iuf":
-        rows = np.flatnonzero(good[file])
-        _, codes = np.unique(labels[rows], return_inverse=True)
-        pairs, counts = np.unique(np.stack([file[rows], codes]), axis=1, return_counts=True)
-        twice = np.unique(pairs[0][counts > 1]).tolist()
-        return [FileProblem(each, "unordered", "has a label twice") for each in twice]
-    behind, up, down = directions(steps.start, labels, good)
-    inside = (behind == file[:-1]) & good[behind]
-    wrong = np.unique(behind[inside & ~(down if steps.descending else up)])
-    unknown = np.setdiff1d(file[~(labels == labels) & good[file]], wrong)
-    text = f"labels do not all {'decrease' if steps.descending else 'increase'}"
-    problems = [FileProblem(each, "unordered", text) for each in wrong.tolist()]
-    nan = "has labels that are NaN"
-    return [*problems, *(FileProblem(each, "unordered", nan) for each in unknown.tolist())]
-
-
-def overlap_problems(
-    steps: Steps, files: NDArray[np.int64], urls: Sequence[str], contents: NDArray[np.uint8]
-) -> list[FileProblem]:
-    """Return problems to files with a label that an earlier file without a problem has."""
-    labels, counts = labels_of(steps), steps.counts
-    distinct, codes = np.unique(labels[steps.rows(files)], return_inverse=True)
-    # A repeated label in one file is not an overlap.
-    codes, owners = np.unique(np.stack([codes, np.repeat(files, counts[files])]), axis=1)
-    shared = np.bincount(codes)[codes] > 1
-    codes, owners = codes[shared], owners[shared]
-    if not len(codes):
-        return []
-    by_file = np.lexsort((codes, owners))
-    numbers, first = np.unique(owners[by_file], return_index=True)
-    owner: dict[int, int] = {}
-    problems = []
-    for each, mine in zip(numbers.tolist(), np.split(codes[by_file], first[1:]), strict=True):
-        codes_of = mine.tolist()
-        taken = [code for code in codes_of if code in owner]
-        if not taken:
-            owner.update(dict.fromkeys(codes_of, each))
-            continue
-        earlier = owner[taken[0]]
-        label = steps.label_text(distinct[taken[0]])
-        text = f"shares {len(taken)} of its {counts[each]} labels ({label}) with {urls[earlier]}"
-        kind = "overlap"
-        if (contents[each] == contents[earlier]).all():
-            kind, text = "duplicate", f"{text}, and has the same contents"
-        problems.append(FileProblem(each, kind, text))
-    return problems
-
-
-def sorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps:
-    """Return the steps of families on one axis of sorted labels, each from the last file that has it."""
-    labels = labels_of(steps)
-    rows = np.sort(np.concatenate([steps.rows(files) for files in families]))
-    axis, first, codes = np.unique(labels[rows], return_index=True, return_inverse=True)
-    if axis.dtype.kind in "iuf":
-        place = np.arange(len(axis))[::-1] if steps.descending else np.arange(len(axis))
-    else:
-        place = np.empty(len(axis), np.int64)
-        place[np.argsort(first, kind="stable")] = np.arange(len(axis))
-    places = np.full(len(labels), -1, np.int64)
-    places[rows] = place[codes]
-    at = np.full_like(places, -1)
-    for files in families:
-        mine = np.sort(steps.rows(files))[::-1]
-        _, back = np.unique(places[mine], return_index=True)
-        at[mine[back]] = places[mine[back]]
-    placed = np.empty_like(axis)
-    placed[place] = axis
-    return replace(steps, at=at, axis=placed, length=len(axis))
-
-
-def unsorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps | None:
-    """Return the steps of files one after the other, in the order of their file.
-
-    The files are in the order of their first labels. If several files of a family have a label, the step of
-    the last file is used. Returns None if the families then have different labels: it is unknown which steps
-    belong together.
-    """
-    labels = labels_of(steps)
-    at = np.full(len(labels), -1, np.int64)
-    axes: list[NDArray[Any]] = []
-    for files in families:
-        some = files[steps.counts[files] > 0]
-        heads = labels[steps.start[some]]
-        order = np.arange(len(some))
-        if heads.dtype.kind in "iuf":
-            order = np.lexsort((order, -heads.astype(np.float64) if steps.descending else heads))
-        rows = steps.rows(some[order])
-        file = np.searchsorted(steps.start, rows, side="right") - 1
-        _, codes = np.unique(labels[rows], return_inverse=True)
-        last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
-        np.maximum.at(last, codes, file)
-        rows = rows[file == last[codes]]  # no later file has the label
-        at[rows] = np.arange(len(rows))
-        axes.append(labels[rows])
-    equal_nan = labels.dtype.kind == "f"
-    if not all(np.array_equal(axes[0], axis, equal_nan=equal_nan) for axis in axes[1:]):
-        return None
-    return replace(steps, at=at, axis=axes[0], length=len(axes[0]), in_order=False)
-
-
-def labels_of(steps: Steps) -> NDArray[Any]:
-    """Return the labels of steps that have labels."""
-    assert steps.labels is not None
-    return steps.labels

@@ -82,8 +82,15 @@ class IngestItem:
     virtual: bool = False
 
 
+type Region = tuple[slice, ...]
+
+_REPLACED: Final = "the file was changed or replaced since the inspection"
 #: The number of files that a task keeps open.
 OPEN: Final = 128
+#: Regions with fewer bytes are read in any case.
+SMALLEST: Final = 1 << 20
+#: The bytes of values that a task holds at once, unless a chunk is larger.
+HELD: Final = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,8 @@ class Readers:
         reader = self._open.pop(file, None)
         if reader is None:
             reader = self._access.open(self._item.urls[file])
-            if file_state(reader.schema()) != self._item.fingerprints[file].tobytes().hex():
+            schema = reader.schema()
+            if file_state(schema, schema.fingerprint) != self._item.fingerprints[file].tobytes().hex():
                 reader.close()
                 raise self._changed(file)
         self._open[file] = reader
@@ -130,11 +138,88 @@ class Readers:
         if (now.size, now.modified, now.etag) != (schema.size, schema.modified, schema.etag):
             raise self._changed(file)
 
-    def _changed(self, file: int) -> FormatError:
-        return FormatError(
-            f"{self._item.urls[file]}: the file was changed or replaced since the inspection. Ingest again",
-            ErrorKind.INVALID_FILE_FORMAT,
-        )
+    def _changed(self, file: int, text: str = _REPLACED) -> FormatError:
+        message = f"{self._item.urls[file]}: {text}. Ingest again"
+        return FormatError(message, ErrorKind.INVALID_FILE_FORMAT)
+
+    def references(self, file: int, array: PlannedArray) -> ChunkReferences:
+        """Return the references of a variable of a file, for the chunks of the array."""
+        target, references = array.target, self[file].references(array.target.name)
+        what = f"the chunks of {target.name} have changed since the inspection, got"
+        if isinstance(references, NotVirtual):
+            raise self._changed(file, f"{what} {references.reason}")
+        if array.adds_axis:
+            references = references.with_axis()
+        codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
+        if codecs != target.codecs or len(references.chunks) != len(target.shape):
+            raise self._changed(file, f"{what} other codecs")
+        if target.axis is not None and references.is_plain:
+            references = cut_references(references, target.chunks, target.axis)
+        if references.chunks != target.chunks:
+            raise self._changed(file, f"{what} chunks of {references.chunks}")
+        return references
+
+    def constant(self, array: PlannedArray, region: Region) -> NDArray[Any] | None:
+        """Return the single value of a region of an array, or None if files store chunks of it."""
+        target, item = array.target, self._item
+        size = math.prod(each.stop - each.start for each in region) * target.itemsize
+        if size < SMALLEST or target.window is not None or array.unpacked:
+            return None
+        parts = [(0, region)]
+        if target.axis is not None:
+            axis, low, high = target.axis, region[target.axis].start, region[target.axis].stop
+            pieces = item.pieces.within(low, high)
+            is_whole = not len(item.old.within(low, high)) and int(pieces.count.sum()) == high - low
+            if not is_whole or len(pieces) > OPEN // 2:
+                return None
+            parts = []
+            for file, start, _, count in pieces:
+                if target.name in (item.conversions[file] or {}):
+                    return None
+                along = () if array.adds_axis else (slice(start, start + count),)
+                parts.append((file, (*region[:axis], *along, *region[axis + 1 :])))
+        value: NDArray[Any] | None = None
+        for file, part in parts:
+            each = self[file].constant(target.name, part)
+            # Characters become text.
+            if each is None or target.dtype.kind == "T" != each.dtype.kind:
+                return None
+            if value is not None and _bytes(value, target) != _bytes(each, target):
+                return None
+            value = each if value is None else value
+        return value
+
+    def values(self, read: _FileRead) -> NDArray[Any]:
+        """Return the raw values of one file."""
+        target = read.array.target
+        values = self[read.file].read(target.name, read.region)
+        expected = tuple(each.stop - each.start for each in read.region)
+        if values.shape != expected:
+            raise self._changed(
+                read.file,
+                f"values of {target.name} must have the shape {expected}, got {values.shape}. The file has "
+                "changed since the inspection",
+            )
+        return values
+
+    def stored_values(self, read: _FileRead, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of a file as the array stores them: unpacked, or in its encoding."""
+        target = read.array.target
+        if read.array.unpacked:
+            attrs = self[read.file].schema().variables[target.name].attrs
+            packed = xr.Variable(tuple(map(str, range(values.ndim))), values, dict(attrs))
+            unpacked = xr.conventions.decode_cf_variable(target.name, packed, decode_times=False).values
+            return np.asarray(unpacked).astype(target.dtype, copy=False)
+        if target.dtype.kind == "T" and values.dtype.kind == "S":
+            return decoded(values)
+        conversion: Conversion | None = (self._item.conversions[read.file] or {}).get(target.name)
+        if conversion is None:
+            return values
+        numbers, inexact = conversion.apply(values)
+        if inexact.any():
+            text = inexact_text(target.name, values[inexact][0], conversion.target)
+            raise misfit(f"{self._item.urls[read.file]}: {text}")
+        return numbers
 
 
 def set_references(fork: ForkSession, context: TaskContext, item: IngestItem) -> Outcome:
@@ -143,8 +228,8 @@ def set_references(fork: ForkSession, context: TaskContext, item: IngestItem) ->
     workspace = fork.workspace
     with Readers(context.access, item) as readers:
         for (file, start, at, steps), box in itertools.product(item.pieces, item.boxes):
-            target = context.arrays[box.array].target
-            references = _references(readers, item, target, file, context.arrays[box.array].adds_axis)
+            array, target = context.arrays[box.array], context.arrays[box.array].target
+            references = readers.references(file, array)
             first, end = list(box.start), list(box.stop)
             index = references.index.astype(np.int64)
             if target.axis is not None:
@@ -181,32 +266,6 @@ def set_references(fork: ForkSession, context: TaskContext, item: IngestItem) ->
     )
 
 
-def _references(
-    readers: Readers, item: IngestItem, target: TargetArray, file: int, adds_axis: bool
-) -> ChunkReferences:
-    """Return the references of a variable of a file, for the chunks of the array."""
-    references = readers[file].references(target.name)
-    if isinstance(references, NotVirtual):
-        raise _not_as_inspected(item.urls[file], target.name, references.reason)
-    if adds_axis:
-        references = references.with_axis()
-    codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
-    if codecs != target.codecs or len(references.chunks) != len(target.shape):
-        raise _not_as_inspected(item.urls[file], target.name, "other codecs")
-    if target.axis is not None and references.is_plain:
-        references = cut_references(references, target.chunks, target.axis)
-    if references.chunks != target.chunks:
-        raise _not_as_inspected(item.urls[file], target.name, f"chunks of {references.chunks}")
-    return references
-
-
-def _not_as_inspected(url: str, name: str, actual: str) -> FormatError:
-    return FormatError(
-        f"{url}: the chunks of {name} have changed since the inspection, got {actual}. Ingest again",
-        ErrorKind.INVALID_FILE_FORMAT,
-    )
-
-
 def without_container(location: str, url: str | None = None) -> InvalidInputError:
     """Return the error for a file (chunks at ``location``) outside of all virtual chunk containers."""
     prefix = location.rpartition("/")[0] + "/"
@@ -223,52 +282,9 @@ def without_container(location: str, url: str | None = None) -> InvalidInputErro
     )
 
 
-#: Regions with fewer bytes are read in any case.
-SMALLEST: Final = 1 << 20
-
-type Region = tuple[slice, ...]
-
-
-def constant_of(
-    readers: Readers, context: TaskContext, item: IngestItem, number: int, region: Region
-) -> NDArray[Any] | None:
-    """Return the single value of a region of an array (by number), or None if files store chunks of it."""
-    target = context.arrays[number].target
-    size = math.prod(each.stop - each.start for each in region) * target.itemsize
-    if size < SMALLEST or target.window is not None or context.arrays[number].unpacked:
-        return None
-    parts = [(0, region)]
-    if target.axis is not None:
-        axis, low, high = target.axis, region[target.axis].start, region[target.axis].stop
-        pieces = item.pieces.within(low, high)
-        is_whole = not len(item.old.within(low, high)) and int(pieces.count.sum()) == high - low
-        if not is_whole or len(pieces) > OPEN // 2:
-            return None
-        adds_axis, parts = context.arrays[number].adds_axis, []
-        for file, start, _, count in pieces:
-            if target.name in (item.conversions[file] or {}):
-                return None
-            along = () if adds_axis else (slice(start, start + count),)
-            parts.append((file, (*region[:axis], *along, *region[axis + 1 :])))
-    value: NDArray[Any] | None = None
-    for file, part in parts:
-        each = readers[file].constant(target.name, part)
-        # Characters become text.
-        if each is None or target.dtype.kind == "T" != each.dtype.kind:
-            return None
-        if value is not None and _bytes(value, target) != _bytes(each, target):
-            return None
-        value = each if value is None else value
-    return value
-
-
 def _bytes(value: Any, target: TargetArray) -> bytes:
     array = np.asarray(value, target.dtype)
     return str(array[()]).encode() if target.dtype.kind == "T" else array.tobytes()
-
-
-#: The bytes of values that a task holds at once, unless a chunk is larger.
-HELD: Final = 128 << 20
 
 
 def copy_values(fork: ForkSession, context: TaskContext, item: IngestItem) -> Outcome:
@@ -277,14 +293,13 @@ def copy_values(fork: ForkSession, context: TaskContext, item: IngestItem) -> Ou
     input_bytes = output_bytes = chunks = 0
     with Readers(context.access, item) as readers:
         for blocks in _batches(context, item.boxes):
-            buffers: list[tuple[int, Region, NDArray[Any]]] = []
+            buffers: list[tuple[TargetArray, Region, NDArray[Any]]] = []
             reads: list[_FileRead] = []
-            for number, region in blocks:
-                target = context.arrays[number].target
-                constant = constant_of(readers, context, item, number, region)
+            for array, region in blocks:
+                target, constant = array.target, readers.constant(array, region)
                 if constant is None:
-                    values, mine, old_bytes = _region_buffer(before, context, item, number, region)
-                    buffers.append((number, region, values))
+                    values, mine, old_bytes = _region_buffer(before, item, array, region)
+                    buffers.append((target, region, values))
                     reads += mine
                     input_bytes += old_bytes
                 elif _bytes(constant, target) != _bytes(target.fill_value, target):
@@ -292,11 +307,11 @@ def copy_values(fork: ForkSession, context: TaskContext, item: IngestItem) -> Ou
                     fill_box(open_target(fork.store, target.path), box, constant)
             # In the order of files, so that each file is opened once for all of its variables.
             for read in sorted(reads, key=attrgetter("file")):
-                values = file_values(readers, item, context, read)
-                read.into[...] = _stored_values(readers, item, context, read, values)
+                values = readers.values(read)
+                read.into[...] = readers.stored_values(read, values)
                 input_bytes += values.nbytes
-            for number, region, values in buffers:
-                open_target(fork.store, context.arrays[number].target.path)[region] = values
+            for target, region, values in buffers:
+                open_target(fork.store, target.path)[region] = values
                 output_bytes += values.nbytes
     for each in item.boxes:
         grid = context.arrays[each.array].target.grid
@@ -308,45 +323,44 @@ def copy_values(fork: ForkSession, context: TaskContext, item: IngestItem) -> Ou
 
 @dataclass(frozen=True, slots=True)
 class _FileRead:
-    """A region of a variable in a file, and the buffer for its values. ``number`` is that of the array."""
+    """A region of a variable in a file, the array that gets its values, and the buffer for them."""
 
     file: int
-    number: int
-    region: tuple[slice, ...]
+    array: PlannedArray
+    region: Region
     into: NDArray[Any]
 
 
-def _batches(context: TaskContext, boxes: Sequence[ArrayBox]) -> Iterator[list[tuple[int, Region]]]:
-    """Yield lists of regions of arrays (by number) that are held in memory together."""
-    batch: list[tuple[int, Region]] = []
+def _batches(context: TaskContext, boxes: Sequence[ArrayBox]) -> Iterator[list[tuple[PlannedArray, Region]]]:
+    """Yield lists of regions of arrays that are held in memory together."""
+    batch: list[tuple[PlannedArray, Region]] = []
     held = 0
     for box in boxes:
-        target = context.arrays[box.array].target
+        array, target = context.arrays[box.array], context.arrays[box.array].target
         for region in _blocks(box, target):
             size = math.prod(each.stop - each.start for each in region) * target.itemsize
             if batch and held + size > HELD:
                 yield batch
                 batch, held = [], 0
-            batch.append((box.array, region))
+            batch.append((array, region))
             held += size
     if batch:
         yield batch
 
 
 def _region_buffer(
-    before: ForkSession, context: TaskContext, item: IngestItem, number: int, region: Region
+    before: ForkSession, item: IngestItem, array: PlannedArray, region: Region
 ) -> tuple[NDArray[Any], list[_FileRead], int]:
     """Return a buffer with the old values of a region, the reads that fill the rest, and the old bytes."""
-    target, window = context.arrays[number].target, context.arrays[number].target.window
-    axis = target.axis
+    target, axis, window = array.target, array.target.axis, array.target.window
     values = np.full(tuple(each.stop - each.start for each in region), target.missing, target.dtype)
     if axis is None:
-        return values, [_FileRead(0, number, region, values)], 0
+        return values, [_FileRead(0, array, region, values)], 0
     low, high = region[axis].start, region[axis].stop
     pieces = item.pieces.within(low, high)
     covering = pieces if window is None else pieces.within(0, 0)
     old_bytes = 0
-    for _, start, at, count in _uncovered(item.old, covering, low, high, context.arrays[number].shifted):
+    for _, start, at, count in _uncovered(item.old, covering, low, high, array.shifted):
         in_array = (*region[:axis], slice(start, start + count), *region[axis + 1 :])
         in_buffer = (*(slice(None),) * axis, slice(at - low, at - low + count))
         values[in_buffer] = open_target(before.store, target.path)[in_array]
@@ -360,10 +374,10 @@ def _region_buffer(
     for file, start, at, count in pieces:
         in_file[axis], inside[axis] = slice(start, start + count), slice(at - low, at - low + count)
         part, into = tuple(in_file), values[tuple(inside)]
-        if context.arrays[number].adds_axis:
+        if array.adds_axis:
             # All steps of a file get its single value.
             part, into = part[:axis] + part[axis + 1 :], np.moveaxis(into, axis, 0)
-        reads.append(_FileRead(file, number, part, into))
+        reads.append(_FileRead(file, array, part, into))
     return values, reads, old_bytes
 
 
@@ -382,43 +396,7 @@ def _uncovered(old: StepRuns, new: StepRuns, low: int, high: int, shifted: bool)
     return runs(np.zeros(int(stays.sum()), np.int64), start[stays], at[stays])
 
 
-def file_values(readers: Readers, item: IngestItem, context: TaskContext, read: _FileRead) -> NDArray[Any]:
-    """Return the raw values of one file."""
-    target = context.arrays[read.number].target
-    values = readers[read.file].read(target.name, read.region)
-    expected = tuple(each.stop - each.start for each in read.region)
-    if values.shape != expected:
-        raise FormatError(
-            f"{item.urls[read.file]}: values of {target.name} must have the shape {expected}, got "
-            f"{values.shape}. The file has changed since the inspection. Ingest again",
-            ErrorKind.INVALID_FILE_FORMAT,
-        )
-    return values
-
-
-def _stored_values(
-    readers: Readers, item: IngestItem, context: TaskContext, read: _FileRead, values: NDArray[Any]
-) -> NDArray[Any]:
-    """Return the values of a file as the array stores them: unpacked, or in its encoding."""
-    target = context.arrays[read.number].target
-    if context.arrays[read.number].unpacked:
-        attrs = readers[read.file].schema().variables[target.name].attrs
-        packed = xr.Variable(tuple(map(str, range(values.ndim))), values, dict(attrs))
-        unpacked = xr.conventions.decode_cf_variable(target.name, packed, decode_times=False).values
-        return np.asarray(unpacked).astype(target.dtype, copy=False)
-    if target.dtype.kind == "T" and values.dtype.kind == "S":
-        return decoded(values)
-    conversion: Conversion | None = (item.conversions[read.file] or {}).get(target.name)
-    if conversion is None:
-        return values
-    numbers, inexact = conversion.apply(values)
-    if inexact.any():
-        text = inexact_text(target.name, values[inexact][0], conversion.target)
-        raise misfit(f"{item.urls[read.file]}: {text}")
-    return numbers
-
-
-def _blocks(box: ArrayBox, target: TargetArray) -> Iterator[tuple[slice, ...]]:
+def _blocks(box: ArrayBox, target: TargetArray) -> Iterator[Region]:
     """Yield a box in parts on chunk borders, which are held in memory one by one."""
     grid = target.grid
     size = [min(step, stop - start) for step, start, stop in zip(grid, box.start, box.stop, strict=True)]

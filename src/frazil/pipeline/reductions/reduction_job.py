@@ -14,7 +14,7 @@ import zarr
 
 from frazil import cf
 from frazil.answers.kernels import STATISTICS, WEIGHTED, Values
-from frazil.arguments import parse_bytes, require_choice, wrong_type
+from frazil.arguments import conflicting, parse_bytes, require_choice, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, split
 from frazil.jobs.job import (
@@ -325,10 +325,9 @@ def reductions_of(
     dims = (*dims, *label_dims)
     result_names = {*field.dims} - {*dims} | {field.name}
     if grouping is not None and grouping.name in result_names:
-        raise InvalidInputError(
+        raise conflicting(
             f"The name of the labels in by must differ from the names in the result "
-            f"({', '.join(sorted(result_names))}), got `{grouping.name}`. Rename the labels",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+            f"({', '.join(sorted(result_names))}), got `{grouping.name}`. Rename the labels"
         )
     over = tuple(axis for axis, dim in enumerate(field.dims) if dim in dims)
     weights = weights_of(arrays, field, options.get("weights"))
@@ -347,10 +346,7 @@ def _measure(reduction: FieldReduction, path: str, options: ReductionOptions, ho
     field, is_weighted = reduction.field, reduction.weights is not None
     require_choice("how", how, [*STATISTICS, *_QUANTILES])
     if is_weighted and how not in WEIGHTED:
-        raise InvalidInputError(
-            f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
+        raise conflicting(f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}")
     if how in _QUANTILES:
         return _quantile_measure(reduction, path, options, how)
     ddof, min_count = options["ddof"], options.get("min_count")

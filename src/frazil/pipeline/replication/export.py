@@ -40,7 +40,6 @@ from frazil.remedies import argument
 from frazil.repository.paths import HIDDEN, absolute
 from frazil.repository.session.session import Session
 from frazil.storage.base import Storage
-from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, thread_pool
 from frazil.zarr_store.references import chunk_keys, document_keys
 
@@ -360,7 +359,7 @@ def _export_rows(
         news = threads.map(is_new, [absent[row - rows.start] for row in chosen], chosen, data)
         objects = list(compress(zip([keys[row] for row in chosen], data, strict=True), news))
         if target.is_local:
-            put_many(target, objects)
+            target.put_many(objects)
         else:
             list(threads.map(target.put, *zip(*objects, strict=True))) if objects else []
     size = sum(memoryview(content).nbytes for _, content in objects)

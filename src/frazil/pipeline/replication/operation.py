@@ -40,6 +40,7 @@ from frazil.format.ids import (
     ids_to_text,
 )
 from frazil.format.repo_info import RepoInfo, encode_repo_info
+from frazil.format.snapshot import ManifestFiles
 from frazil.handle.opening import not_empty, require_prefix
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import groups
@@ -59,13 +60,12 @@ from frazil.pipeline.replication.part import (
     refs_of,
 )
 from frazil.remedies import call
-from frazil.repository.catalog.ancestry import origin_of
+from frazil.repository.catalog.ancestry import own_values
 from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, storage_label
-from frazil.storage.local_commit import flush_folders, put_many
-from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
+from frazil.survey.columns import ObjectListing, among, distinct, list_objects
 from frazil.survey.survey import Survey
 from frazil.threads import Purpose, thread_pool
 
@@ -177,7 +177,7 @@ def copy_objects(shared: bytes, item: bytes) -> bytes:
             for start, stop in pairwise(groups(sizes, AT_ONCE).tolist()):
                 part = threads.map(read_object, keys[start:stop], ids[start:stop])
                 pairs = [pair for pair in part if pair is not None]
-                put_many(target, pairs)
+                target.put_many(pairs)
                 copied += (memoryview(data).nbytes for _, data in pairs)
     return pickle.dumps((len(copied), sum(copied), damaged))
 
@@ -257,7 +257,7 @@ def repo_info_condition(info: RepoInfo, target: Storage, part: RepositoryPart) -
 
     def is_flat(tip: bytes) -> bool:  # made of a snapshot of the source
         entry = earlier.snapshots.entry(earlier.snapshots.find_snapshot(tip))
-        text = origin_of(entry).get(SOURCE)
+        text = own_values(entry.metadata).get(SOURCE)
         return isinstance(text, str) and flat_id(id_from_text(text), part) == tip
 
     own = [
@@ -474,9 +474,7 @@ class _RepositoryCopy:
             for key, data in flat.files(_LEVEL):
                 target.put(key, data)
         self._repair_target(copy)
-        flush_folders(
-            target, (*FOLDERS, OVERWRITTEN)
-        )  # an earlier copy may have been killed before its flush
+        target.flush_folders((*FOLDERS, OVERWRITTEN))  # an earlier copy may have been killed before its flush
         # Write the repo info, if no other writer has written it.
         is_refused = isinstance(target.put(REPO, copy.repo_object, condition), Refused)
         if is_refused and bytes(target.get(REPO)) != copy.repo_object:
@@ -498,9 +496,9 @@ class _RepositoryCopy:
             flat = tuple(flat_snapshots(context, info, part))
         new_info = info_of_part(info, part, flat, now_us())
         if part.newest_only:
-            files = each_once([each.snapshot.manifests for each in flat])
+            files = ManifestFiles.union([each.snapshot.manifests for each in flat])
         else:
-            files = each_once([part.files for part in survey.read_versions(new_info.table.ids())])
+            files = ManifestFiles.union([part.files for part in survey.read_versions(new_info.table.ids())])
         if is_clone:  # record its origin
             refs = {
                 kind: {name: id_to_text(id_) for name, id_ in each.items()}

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Unpack
 
 import numpy as np
 
-from frazil.arguments import misfit
+from frazil.arguments import conflicting, misfit
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.engine import least_tasks
@@ -470,9 +470,7 @@ def _grid(
     if any(depth < 0 for pair in margins or () for depth in pair):
         raise InvalidInputError(f"halo must be at least 0 elements on each side, got {halo}")
     if margins and any(margins[axis] != (0, 0) for axis in dropped):
-        raise InvalidInputError(
-            f"halo must be 0 along the dimensions in drop, got {halo}", ErrorKind.CONFLICTING_ARGUMENTS
-        )
+        raise conflicting(f"halo must be 0 along the dimensions in drop, got {halo}")
     return InputGrid(first, margins, dropped, dict(new or {}))
 
 

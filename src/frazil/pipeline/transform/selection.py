@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from frazil.argument_docs import with_argument_docs
-from frazil.arguments import misfit
+from frazil.arguments import conflicting, misfit
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget
@@ -163,10 +163,7 @@ def select(
     isel, sel = dict(isel or {}), dict(sel or {})
     both = sorted(set(isel) & set(sel))
     if both:
-        raise InvalidInputError(
-            f"A dimension must be in isel or in sel, got {both[0]!r} in both",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
+        raise conflicting(f"A dimension must be in isel or in sel, got {both[0]!r} in both")
     lengths = options.get("chunks"), options.get("shards")
     return Selection(names_of(paths), isel, sel, method, tolerance, *lengths).run(source, to, options)
 

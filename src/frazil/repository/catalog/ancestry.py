@@ -60,8 +60,7 @@ def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
             return info.snapshots.id_of(int(old_enough[0]))
         oldest = int(times[-1]) if len(times) else oldest
     raise SnapshotNotFoundError(
-        f"there is no snapshot at or before {utc_text(when_us)}: the first snapshot of this history is of "
-        f"{utc_text(oldest)}. Pass this time or a later time",
+        f"there is no snapshot at or before {utc_text(when_us)}. Pass {utc_text(oldest)} or a later time",
         ErrorKind.NO_SNAPSHOT_AT_TIME,
     )
 
@@ -150,19 +149,15 @@ def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
     return ancestors
 
 
-def _own_values(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+def own_values(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of Frazil in the metadata of a commit. Empty if another program uses the key."""
     values = metadata.get(FRAZIL)
     return values if isinstance(values, dict) else {}
 
 
-def origin_of(entry: SnapshotEntry) -> Mapping[str, Any]:
-    """Return the values of Frazil in the metadata of a commit. Empty if another program uses the key."""
-    return _own_values(entry.metadata)
-
-
 def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
     """Return the ids of the snapshots that a commit has merged into its branch."""
-    named = origin_of(entry).get(PARENTS)
+    named = own_values(entry.metadata).get(PARENTS)
     try:
         return list(map(id_from_text, named[1:])) if isinstance(named, list) else ()
     except (IcechunkError, AttributeError):
@@ -171,12 +166,12 @@ def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
 
 def of_compaction(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of a commit that a compaction makes."""
-    return {**metadata, FRAZIL: {**_own_values(metadata), COMPACTION: True}}
+    return {**metadata, FRAZIL: {**own_values(metadata), COMPACTION: True}}
 
 
 def is_of_compaction(metadata: Mapping[str, Any]) -> bool:
     """Return whether a compaction made the commit with these metadata."""
-    return _own_values(metadata).get(COMPACTION) is True
+    return own_values(metadata).get(COMPACTION) is True
 
 
 _CREATING: Final = np.array(

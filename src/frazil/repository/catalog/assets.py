@@ -155,9 +155,8 @@ class FileKind[T: HasId]:
                 values = self.decode_files([data for _, data in files])
         if values is not None and [value.id for value in values] == [id_ for id_, _ in files]:
             yield values
-        elif (
-            self.decode_files is not None and len(files) > MOST_JOINED
-        ):  # an unusual file costs its neighbours
+        elif self.decode_files is not None and len(files) > MOST_JOINED:
+            # An unusual file costs its neighbours.
             for part in batched(files, len(files) // 4 + 1):
                 yield from self.decoded_together(part)
         else:
@@ -360,11 +359,7 @@ class Assets:
         )
         if not statistics:
             self._statistics.drop(manifest.id)  # another process may store them later
-            return manifest
-        arrays = {
-            id_: replace(table, statistics=statistics.get(id_)) for id_, table in manifest.arrays.items()
-        }
-        return Manifest(manifest.id, arrays)
+        return _with_columns(manifest, statistics)
 
     def forget_statistics(self, manifest_ids: Iterable[bytes]) -> None:
         """Drop the statistics of manifests from the cache, and all computed values, after a change."""

@@ -40,7 +40,7 @@ from frazil.format.repo_info import (
 from frazil.format.snapshot import encode_snapshot
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.assets import SNAPSHOT, Assets
-from frazil.repository.catalog.context import Catalog, CommitStart, needs_version_2
+from frazil.repository.catalog.context import Catalog, needs_version_2
 from frazil.repository.catalog.files_v1 import (
     DeletedTags,
     RefKind,
@@ -57,6 +57,7 @@ from frazil.repository.catalog.files_v1 import (
 )
 from frazil.repository.catalog.repo_changes import base_not_found
 from frazil.repository.catalog.repo_update import (
+    CommitStart,
     ConditionalChange,
     NewFiles,
     RepoChange,
@@ -73,7 +74,6 @@ from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
 from frazil.storage.checks import skip_missing
-from frazil.storage.local_commit import flush_folders, put_many
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
@@ -133,16 +133,6 @@ class SentWrite:
 V1_MAIN: Final = "refs/branch.main/ref.json"
 
 
-@dataclass(frozen=True, slots=True)
-class CommitStartV1:
-    """The state that a commit starts from. Spec version 1 has no backups."""
-
-    info: RepoInfo
-
-    def save_backup(self, storage: Storage) -> None:
-        """Do nothing."""
-
-
 @dataclass(slots=True, eq=False)
 class CatalogV1(Catalog):
     """The catalog of spec version 1, in the folder ``refs``, the snapshot files and ``config.yaml``."""
@@ -165,8 +155,7 @@ class CatalogV1(Catalog):
         """See ``Catalog.repo_info``."""
         if self.storage.head(REPO) is not None:
             raise FormatError(
-                f"the repository in {self.storage.label()} was upgraded to spec version 2 since this handle "
-                "was opened. Open it again",
+                f"the repository in {self.storage.label()} was upgraded to spec version 2. Open it again",
                 ErrorKind.UNSUPPORTED_SPEC_VERSION,
             )
         return self._unread_repo_info()
@@ -236,18 +225,18 @@ class CatalogV1(Catalog):
 
         return all(map_bounded(Purpose.CATALOG_WRITES, renew, branches))
 
-    def begin_commit(self, check: StateCheck = no_check) -> CommitStartV1:
+    def begin_commit(self, check: StateCheck = no_check) -> CommitStart:
         """See ``Catalog.begin_commit``."""
         info = self.repo_info()
         check(info)
-        return CommitStartV1(info)
+        return CommitStart(info)
 
     def finish_commit(
         self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
         if files is not None:
-            put_many(self.storage, files.objects)
+            self.storage.put_many(files.objects)
             files.confirm()
         return self._update(change, start)
 
@@ -319,8 +308,7 @@ class CatalogV1(Catalog):
                 write, stored = first_config(after.config or {}), _stored_config(storage)
                 if self.config_version != (None if stored is None else stored[1]):
                     raise ConflictError(
-                        message="another writer updated the configuration since this repository was opened. "
-                        "Open the repository again, and repeat the change",
+                        message="another writer updated the configuration. Open the repository again",
                         kind=ErrorKind.CONFIG_UPDATED,
                     )
                 if stored is None:
@@ -348,7 +336,7 @@ class CatalogV1(Catalog):
             case DeleteFile(key):
                 self.storage.delete([key])
                 try:
-                    flush_folders(self.storage, [key.rpartition("/")[0]])
+                    self.storage.flush_folders([key.rpartition("/")[0]])
                 except StorageError as error:
                     raise OutcomeUnknownError(f"`{key}` is deleted, but {error.problem}") from error
         return True
@@ -447,8 +435,7 @@ def _require_other_file(refs: Mapping[str, bytes], name: str) -> None:
     other = refs.other_case(name) if isinstance(refs, V1Refs) else None
     if other is not None:
         raise AlreadyExistsError(
-            f"`{other}` already exists, and the file system does not distinguish it from `{name}`. Use "
-            "another name, or upgrade the repository",
+            f"`{other}` exists, and is `{name}` for the file system. Use another name, or upgrade",
             ErrorKind.INVALID_REF_NAME,
         )
 

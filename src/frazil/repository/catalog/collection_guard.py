@@ -1,4 +1,4 @@
-"""The protection of uncommitted files from garbage collections: leases, and checks of commits.
+"""The protection of uncommitted files from garbage collections: leases, staged files, and checks of commits.
 
 A lease, a small object under ``leases/``, has the greatest age of the files that its holder needs, and the
 time until it expires, both from its modification time by the storage's clock. A collection moves its cut-off
@@ -15,6 +15,11 @@ Spec version 1 has no ops log. There a collection writes every branch again afte
 has read its branch before must check again. A flush checks once more after its snapshot is stored. The last
 record stays as a mark: while there is one, every commit makes the check. Other implementations leave an entry
 in the ops log, but no list. After such an entry, a commit requests its files.
+
+The results of the tasks of a job are under ``staging/<place>/``, so that another process can continue. Only
+these files refer to the chunks of the job. Before the job writes a file, it takes a lease,
+``leases/job.<place>``: with it, garbage collections spare all files that are not older than the job. Without
+it, the staged files are garbage. A lease is longer than a job can be resumed.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -41,14 +46,11 @@ from frazil.format.columns import U8
 from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, id_keys, id_to_text, ids_to_text
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.attribution import current_user
-from frazil.repository.catalog.repo_update import (
-    newest_update,
-    older_ops_backup,
-)
-from frazil.repository.catalog.version_info import LeaseInfo
-from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.catalog.repo_update import newest_update, older_ops_backup
+from frazil.repository.catalog.version_info import JOB_LEASE, LeaseInfo
+from frazil.repository.clock import MICROSECOND, from_datetime, now_us, to_datetime
 from frazil.repository.ids import new_object_id
-from frazil.storage.base import ALWAYS, Condition, IfAbsent, ObjectInfo, Storage
+from frazil.storage.base import ALWAYS, IfAbsent, ObjectInfo, Storage
 from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded, thread_pool
 
@@ -80,11 +82,6 @@ def new_key(folder: str) -> str:
     return f"{folder}/{id_to_text(new_object_id())}"
 
 
-def put_marker(storage: Storage, key: str, content: Mapping[str, Any], condition: Condition = ALWAYS) -> None:
-    """Write a marker."""
-    storage.put(key, json.dumps(content).encode(), condition)
-
-
 def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[Marker]:
     """Read all markers of a folder, except those with keys that end in ``ignored``."""
     objects = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
@@ -112,9 +109,9 @@ ROUNDING: Final = 2_000_000
 #: The longest time of a lease, even if a clock was wrong. Leases of jobs last longest.
 LONGEST: Final = timedelta(days=8)
 
-_LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
+_LONGEST_US: Final = LONGEST // MICROSECOND
 #: In microseconds since 1970. A lease with an earlier ``since`` protects everything: no file is that old.
-_ANCIENT_US: Final = timedelta(days=7300) // timedelta(microseconds=1)
+_ANCIENT_US: Final = timedelta(days=7300) // MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +148,8 @@ class Lease:
             "process": os.getpid(),
             "machine": _machine(),
         }
-        put_marker(storage, lease.key, content, IfAbsent() if only_if_absent else ALWAYS)
+        condition = IfAbsent() if only_if_absent else ALWAYS
+        storage.put(lease.key, json.dumps(content).encode(), condition)
         return lease
 
     def give_back(self, storage: Storage) -> None:
@@ -285,7 +283,8 @@ class CollectionRecord:
 
     def put(self, storage: Storage) -> None:
         """Store the record."""
-        put_marker(storage, self.key, {"listed": self.is_listed, "done": self.is_done})
+        content = {"listed": self.is_listed, "done": self.is_done}
+        storage.put(self.key, json.dumps(content).encode())
 
     def with_list(self, storage: Storage, garbage: U8) -> CollectionRecord:
         """Store the list of the chunk files and manifests to delete, ids of shape (k, 12)."""
@@ -314,19 +313,7 @@ class CollectionRecord:
         storage.delete([self.key + _LIST, *marks[:-1]])
 
 
-@dataclass(frozen=True, slots=True)
-class StartedCollection:
-    """The record of a collection that begins at ``now``, by the storage's clock, in microseconds.
-
-    The storage's clock is ``ahead`` of this host's clock.
-    """
-
-    record: CollectionRecord
-    now: int
-    ahead: int
-
-
-def announce(storage: Storage) -> StartedCollection:
+def announce(storage: Storage) -> tuple[CollectionRecord, int, int]:
     """Store the record of a new collection. Its modification time is the time of the storage's clock."""
     record = CollectionRecord(new_key(COLLECTIONS))
     before = now_us()
@@ -335,7 +322,7 @@ def announce(storage: Storage) -> StartedCollection:
     head = storage.head(record.key)
     stored = before if head is None else from_datetime(head.modified)
     ahead = stored - before if stored < before - ROUNDING else 0
-    return StartedCollection(record, stored, stored - after if stored > after + ROUNDING else ahead)
+    return record, stored, stored - after if stored > after + ROUNDING else ahead
 
 
 def collection_records(storage: Storage) -> list[CollectionRecord]:
@@ -489,3 +476,84 @@ class CollectionWatch:
         since, self._until = self._until, newest_update(info)
         # A log that does not reach back to the last call does not count.
         return not under_way and (since is None or has_collected(info, since) is False)
+
+
+# Staged files of jobs, and their leases
+
+STAGING: Final = "staging"
+#: The time after its start in which a job can be resumed.
+LIFETIME: Final = timedelta(days=7)
+#: The time after its start in which garbage collections spare the staged files and the chunks of a job.
+RETENTION: Final = LONGEST
+
+#: Two drivers may begin the same job within this time. Each takes a lease, and the later lease stays.
+_MARGIN_US: Final = timedelta(hours=1) // MICROSECOND
+_log = logging.getLogger(__name__)
+
+
+def place_of(branch: str, job: str) -> str:
+    """Return the folder of a job below ``staging/``, a hash, because the id of a job can be any text."""
+    return hashlib.sha256(f"{branch}\0{job}".encode()).hexdigest()[:24]
+
+
+def take_lease(
+    storage: Storage,
+    place: str,
+    since: int,
+    started: int,
+    purpose: str,
+    *,
+    name: str = "",
+    resumes: bool = False,
+) -> Lease:
+    """Protect files that are not older than ``since`` until ``RETENTION`` after ``started``.
+
+    Both times are microseconds since 1970, by this host's clock. ``purpose`` and ``name`` describe the job
+    for people.
+
+    A new job replaces the lease of an earlier job. A job that ``resumes`` only takes a lease if there is
+    none, because the existing lease has the clock of the host that began the job.
+    """
+    until = started + RETENTION // MICROSECOND
+    key = _lease_key(place)
+    return Lease.take(storage, since - _MARGIN_US, until, key, purpose, name=name, only_if_absent=resumes)
+
+
+def give_up(storage: Storage, place: str) -> None:
+    """Delete the lease and all staged files of a job."""
+    storage.delete([_lease_key(place)])
+    storage.delete([info.key for info in storage.list(f"{STAGING}/{place}")])
+
+
+def clean_up(storage: Storage, place: str) -> None:
+    """Call ``give_up``. Files that the storage fails to delete become garbage."""
+    with suppress(StorageError):
+        give_up(storage, place)
+
+
+def delete_abandoned(storage: Storage, older_than: int) -> int:
+    """Delete the old staged files of jobs without a lease. Return the number of bytes."""
+    files = abandoned(storage, older_than)
+    if files:
+        _log.info("deleted %d staged files of abandoned jobs", len(files))
+        with suppress(StorageError):  # the next collection finds them again
+            storage.delete([info.key for info in files])
+    return sum(info.size for info in files)
+
+
+def abandoned(storage: Storage, older_than: int) -> Sequence[ObjectInfo]:
+    """Return the files that ``delete_abandoned`` would delete."""
+    old = [info for info in storage.list(STAGING) if from_datetime(info.modified) < older_than]
+    if not old:
+        return []
+    held = {info.key for info in storage.list(LEASES)}
+    return [info for info in old if _lease_key(info.key.split("/")[1]) not in held]
+
+
+def ends(started: int) -> int:
+    """Return the time after which a job that started at ``started`` cannot be resumed, in microseconds."""
+    return started + LIFETIME // MICROSECOND
+
+
+def _lease_key(place: str) -> str:
+    return f"{LEASES}/{JOB_LEASE}{place}"

@@ -12,11 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
-from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
+from frazil.chunks.packs import ContentStore, PackSettings
 from frazil.chunks.ranges import RangeCache
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
@@ -39,6 +38,7 @@ from frazil.repository.catalog.collection_guard import CollectionWatch, has_coll
 from frazil.repository.catalog.protection import PROTECTION, require_allowed
 from frazil.repository.catalog.repo_changes import snapshot_not_found
 from frazil.repository.catalog.repo_update import (
+    CommitStart,
     ConditionalChange,
     NewFiles,
     RepoChange,
@@ -53,21 +53,10 @@ from frazil.repository.catalog.repo_update import (
     restore_advice,
     update_repo_info,
 )
-from frazil.repository.clock import now_us
+from frazil.repository.clock import MICROSECOND, now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig, ResolvedConfig
 from frazil.storage.base import Storage
-
-
-class CommitStart(Protocol):
-    """The state of the repository that a commit starts from."""
-
-    @property
-    def info(self) -> RepoInfo:
-        """The repo info."""
-
-    def save_backup(self, storage: Storage) -> None:
-        """Write the backup that the update of the commit needs."""
 
 
 class Catalog(ABC):
@@ -169,9 +158,6 @@ def needs_version_2() -> FormatError:
     ).with_remedy("Upgrade it with `{}`", call("upgrade_icechunk_repository"))
 
 
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
     """The storage, settings, caches and catalog of a repository. A pickled copy has empty caches."""
@@ -205,10 +191,12 @@ class Context:
         """Return a writer for the new chunks of one session, and a reader for its chunks."""
         settings, content = self.settings, None
         if settings.deduplicate:
-            lifetime = settings.session_lifetime // _MICROSECOND
+            lifetime = settings.session_lifetime // MICROSECOND
             content = ContentStore(
                 self.storage,
-                ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
+                lifetime,
+                settings.compare_chunks,
+                settings.checksums,
                 self.new_chunk_id,
                 now_us,
                 CollectionWatch(self.catalog.repo_info, self.storage),

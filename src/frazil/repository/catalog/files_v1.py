@@ -46,6 +46,7 @@ from frazil.format.ids import (
 )
 from frazil.format.snapshot import SnapshotEntry
 from frazil.repository.catalog.assets import SNAPSHOT_ENTRY, Assets
+from frazil.repository.paths import utf8
 from frazil.storage.base import Storage, Version
 from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded
@@ -72,14 +73,7 @@ def ref_key(storage: Storage, kind: RefKind, name: str, file: str = _FILE) -> st
             "cannot contain `/`. Use another name, or upgrade the repository",
             ErrorKind.INVALID_REF_NAME,
         )
-    try:
-        data = name.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(
-            f"the name of a branch or tag must be text that UTF-8 can encode, without lone surrogates, got "
-            f"{name!r:.80}",
-            ErrorKind.INVALID_REF_NAME,
-        ) from None
+    data = utf8("the name of a branch or tag", name, ErrorKind.INVALID_REF_NAME)
     if storage.encodes_names():
         name = _ENCODED.sub(lambda match: b"%%%02X" % match[0][0], data).decode()
     return f"{REFS}/{kind.value}.{name}/{file}"
@@ -256,6 +250,8 @@ class DeletedTags(Set[str]):
 
 #: A walk makes this number of steps before it looks ahead.
 _STEPS: Final = 8
+#: The number of threads that read snapshots.
+_READERS: Final = 32
 #: The largest number of files that are fetched at once.
 _AHEAD: Final = 4096
 
@@ -271,7 +267,7 @@ def listed_snapshots(storage: Storage) -> list[bytes]:
 SnapshotResults = dict[bytes, SnapshotEntry | IcechunkError]
 
 
-def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
+def read_all_snapshots(storage: Storage, readers: int = _READERS) -> SnapshotResults:
     """Return all snapshots that have a file, also those without a ref. Threads read them in parallel."""
 
     def read(id_: bytes) -> SnapshotEntry | IcechunkError:
@@ -306,9 +302,8 @@ class SnapshotsV1:
     A walk raises ``SnapshotNotFoundError`` if an ancestor has no file.
     """
 
-    def __init__(self, assets: Assets, readers: int = 32) -> None:
+    def __init__(self, assets: Assets) -> None:
         self._assets = assets
-        self._readers = readers
         self._lock = RLock()
         self._rows: dict[bytes, int] = {}
         self._entries: list[SnapshotEntry] = []
@@ -401,8 +396,7 @@ class SnapshotsV1:
         """Yield the rows from this snapshot to the root, in parts."""
         if row < 0:
             raise SnapshotNotFoundError(
-                "there is no history, because the snapshot was expired or dropped. Start again from a branch "
-                "or tag"
+                "the snapshot has no history: it was expired or dropped. Start again from a branch or tag"
             )
         rows: set[int] = set()
         part: list[int] = []
@@ -456,7 +450,7 @@ class SnapshotsV1:
                     if (other := self._ahead.pop()) not in self._rows:
                         ids.append(other)
                 self._batch = min(2 * self._batch, _AHEAD)
-        for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, ids, self._readers):
+        for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, ids, _READERS):
             if entry is not None:
                 self._add(entry)
         return row

@@ -18,7 +18,7 @@ the result is an error: an unknown batch is never treated as a new batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -37,7 +37,7 @@ from frazil.repository.catalog.ancestry import (
     BranchHistory,
     Operations,
     all_ancestors,
-    origin_of,
+    own_values,
     pruned_ids,
     second_parents,
 )
@@ -79,18 +79,21 @@ type Records = Mapping[str, Sequence[BatchRecord]]
 def read_records(metadata: Mapping[str, Any]) -> dict[str, list[BatchRecord]]:
     """Return the records in the metadata of a repository. Raises ``FormatError``."""
     with metadata_item(metadata, STREAMS, "records of streaming queries", _RESTORE):
-        return {
-            query: [
-                BatchRecord(
-                    int(each["batch"]),
-                    id_from_text(each["snapshot"]),
-                    str(each.get("branch", "")),
-                    bool(each.get("alone", False)),
-                )
-                for each in documents
-            ]
-            for query, documents in metadata.get(STREAMS, {}).items()
-        }
+        items = metadata.get(STREAMS, {}).items()
+        return {query: [_read(BatchRecord, each) for each in documents] for query, documents in items}
+
+
+def _read[R: (BatchRecord, JobEntry)](cls: type[R], document: Mapping[str, Any]) -> R:
+    values = {each.name: document[each.name] for each in fields(cls) if each.name in document}
+    return cls(**{name: _READERS[cls.__annotations__[name]](value) for name, value in values.items()})
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "int": int,
+    "str": str,
+    "bool": bool,
+    "bytes": id_from_text,
+}
 
 
 def with_records(info: RepoInfo, new: Records) -> dict[str, Any]:
@@ -279,7 +282,7 @@ class BatchHistory:
     @cached_property
     def _line(self) -> BranchHistory:
         """The history of the branch, with merged histories whose commits do not declare their batches."""
-        silent = (each for each in self._integrated if BATCHES not in origin_of(each))
+        silent = (each for each in self._integrated if BATCHES not in own_values(each.metadata))
         merged = [all_ancestors(self._info, id_) for each in silent for id_ in second_parents(each)]
         return BranchHistory(self._info, np.unique(np.concatenate([self._chain, *merged])))
 
@@ -334,7 +337,7 @@ class BatchHistory:
         lost = {
             each.id
             for each in self._integrated
-            if BATCHES not in origin_of(each)
+            if BATCHES not in own_values(each.metadata)
             and any(snapshots.find_snapshot(id_) < 0 for id_ in second_parents(each))
         }
         # A commit of the history may replace a snapshot that is not listed, or that has the same parent.
@@ -384,7 +387,7 @@ def _unknown(id_: bytes, reason: str) -> SessionStateError:
 def _declared(entry: SnapshotEntry) -> Iterator[tuple[str, int, bool]]:
     """Yield the query, the batch, and whether it is alone, for all batches that a merge or pick brings."""
     for name, alone in ((BATCHES, False), (ALONE, True)):
-        pairs = origin_of(entry).get(name)
+        pairs = own_values(entry.metadata).get(name)
         for pair in pairs if isinstance(pairs, list) else ():
             query, batch = pair
             yield str(query), int(batch), alone
@@ -461,13 +464,7 @@ _RECENT_JOBS: Final = 64
 def read_entries(metadata: Mapping[str, Any]) -> list[JobEntry]:
     """Return the records in the metadata of a repository, newest first. Raises ``FormatError``."""
     with metadata_item(metadata, JOBS, "records of jobs", _RESTORE):
-        return [_entry(each) for each in metadata.get(JOBS, [])]
-
-
-def _entry(document: Mapping[str, Any]) -> JobEntry:
-    branch, work, commit = (str(document.get(name, "")) for name in ("branch", "work", "commit"))
-    snapshot = id_from_text(document["snapshot"])
-    return JobEntry(str(document["id"]), snapshot, branch, work, id_from_text(commit) if commit else b"")
+        return [_read(JobEntry, each) for each in metadata.get(JOBS, [])]
 
 
 def with_entries(info: RepoInfo, new: Iterable[JobEntry]) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
 from operator import attrgetter
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,9 +37,6 @@ from frazil.repository.catalog.ancestry import ancestry
 from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.version_info import ChunkType, Diff, RepoAvailability, RepoStatus, SnapshotInfo
 from frazil.repository.clock import to_datetime, to_datetimes
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -163,7 +161,7 @@ class UpdateType(metaclass=Family):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Update(Record):
+class Update(Record, shown_as="ops.Update"):
     """One entry of the operations log.
 
     Attributes:
@@ -176,8 +174,6 @@ class Update(Record):
     kind: _Kind
     updated_at: datetime
     backup_path: str | None
-
-    shown_as: ClassVar[str] = "ops.Update"
 
 
 _CHUNK_TYPES: Final = {
@@ -290,7 +286,7 @@ class _SnapshotBlock:
     def infos(self) -> list[SnapshotInfo]:
         """Return the descriptions. The block forgets them when all of their fields are decoded."""
         decoders = {name: partial(self._decode, name) for name in _SLOTS}
-        _exhaust(map(set_decoders, self._infos, repeat(decoders)))
+        deque(map(set_decoders, self._infos, repeat(decoders)), maxlen=0)
         return self._infos
 
     def _decode(self, name: str) -> dict[str, Any]:
@@ -301,7 +297,7 @@ class _SnapshotBlock:
                     self._separate()
                 else:
                     for column, values in _READERS[name](self._table, self._rows).items():
-                        _exhaust(map(_SLOTS[column], self._infos, values))
+                        deque(map(_SLOTS[column], self._infos, values), maxlen=0)
                         self._missing.discard(column)
                     if not self._missing:
                         self._infos = []
@@ -345,8 +341,3 @@ _READERS: Final[dict[str, Callable[[SnapshotTable, I64], dict[str, list[Any]]]]]
     "message": lambda table, rows: {"message": table.messages(rows)},
     "metadata": lambda table, rows: {"metadata": table.metadata(rows)},
 }
-
-
-def _exhaust(calls: Iterator[object]) -> None:
-    """Make all calls of a ``map``."""
-    deque(calls, maxlen=0)

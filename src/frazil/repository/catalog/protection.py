@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from frazil.display import Record, Shown, literal, some_of
 from frazil.errors import ErrorKind, FormatError, IcechunkError, SessionStateError
@@ -30,7 +30,7 @@ AUDIT: Final = "frazil_audit"
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class BranchProtection(Record):
+class BranchProtection(Record, shown_as="config.BranchProtection"):
     """The rules of the branches whose names match a pattern.
 
     Attributes:
@@ -48,8 +48,6 @@ class BranchProtection(Record):
     fast_forward_only: bool = True
     rules: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     since: int = 0
-
-    shown_as: ClassVar[str] = "config.BranchProtection"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         names = ("pattern", "principals", "fast_forward_only", "rules")

@@ -39,6 +39,7 @@ from frazil.format.repo_info import Availability, OpsEntry, RepoInfo, SnapshotEn
 from frazil.remedies import argument, call
 from frazil.repository.catalog.files_v1 import V1Refs
 from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
+from frazil.repository.paths import utf8
 from frazil.repository.settings.config import CREATE_TAG, DELETE_TAG, Flag, setting_of
 
 #: A message for a missing path compares at most this number of nodes.
@@ -132,8 +133,7 @@ def require_snapshot(info: RepoInfo, id_: bytes) -> int:
 def snapshot_not_found(text: str) -> SnapshotNotFoundError:
     """Return the error for an id, or the first characters of an id, that no snapshot has."""
     return SnapshotNotFoundError(
-        f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another "
-        "repository"
+        f"no snapshot `{text}` in this repository: it was expired or dropped, or is of another repository"
     ).with_remedy("`{}` lists the snapshots of a branch or tag", call("ancestry"))
 
 
@@ -160,12 +160,8 @@ def require_flag(info: RepoInfo, flag: Flag) -> None:
     setting = setting_of(info, flag)
     if not (flag.default_enabled if setting is None else setting):
         raise SessionStateError(
-            f"the feature `{flag.name}` is disabled in this repository",
-            ErrorKind.FEATURE_FLAG_DISABLED,
-        ).with_remedy(
-            "Its owner can enable it with Repository.set_feature_flag",
-            shell="Its owner can enable it in Python",
-        )
+            f"the feature `{flag.name}` is disabled in this repository", ErrorKind.FEATURE_FLAG_DISABLED
+        ).with_remedy("Enable it with Repository.set_feature_flag", shell="Its owner can enable it in Python")
 
 
 def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
@@ -178,9 +174,7 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
     if tip != parent:
         expects, finds = id_to_text(parent), id_to_text(tip)
         raise ConflictError(
-            expects,
-            finds,
-            f"another writer updated the branch `{branch}`: expected parent {expects}, found {finds}",
+            expects, finds, f"another writer updated `{branch}`: expected parent {expects}, found {finds}"
         ).with_remedy(CHANGES_STAY, shell="Run the command again")
 
 
@@ -196,28 +190,21 @@ def require_name(name: str) -> None:
     """
     if len(name) > _LONGEST_NAME or _control_character(name):
         raise InvalidInputError(
-            f"the name of a branch or tag must have at most {_LONGEST_NAME} characters and no control "
-            f"characters, got {len(name)} characters: {name!r:.80}",
+            f"a ref name must have at most {_LONGEST_NAME} printable characters, got {name!r:.80}",
             ErrorKind.INVALID_REF_NAME,
         )
     if not name:
         raise InvalidInputError(
             "the name of a branch or tag must not be empty, got ''", ErrorKind.INVALID_REF_NAME
         )
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(
-            f"the name of a branch or tag must be text that UTF-8 can encode, got {name!r:.80}",
-            ErrorKind.INVALID_REF_NAME,
-        ) from None
+    utf8("the name of a branch or tag", name, ErrorKind.INVALID_REF_NAME)
 
 
 #: An error names this number of candidates.
 _SHOWN: Final = 5
 
 
-def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
+def resolve_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
     """Return the id for a text: an id, which is not looked up, or its first characters in ``info``."""
     if len(text) == ID_TEXT_LENGTH:
         return id_from_text(text)
@@ -341,8 +328,7 @@ def delete_branch(name: str) -> RepoChange:
         require_online(info)
         if name == MAIN:
             raise SessionStateError(
-                "the branch `main` cannot be deleted, because every repository has it",
-                ErrorKind.CANNOT_DELETE_MAIN,
+                "every repository has the branch `main`, which stays", ErrorKind.CANNOT_DELETE_MAIN
             )
         tip = branch_tip(info, name)
         after = replace(info, branches=with_ref(info.branches, name, None))
@@ -363,8 +349,7 @@ def create_tag(name: str, snapshot: bytes) -> RepoChange:
         require_snapshot(info, snapshot)
         if name in info.tags:
             raise AlreadyExistsError(
-                f"tag `{name}` already exists, and tags cannot be moved. Use another name",
-                ErrorKind.TAG_ALREADY_EXISTS,
+                f"tag `{name}` already exists. Use another name", ErrorKind.TAG_ALREADY_EXISTS
             )
         if name in info.deleted_tags:
             raise AlreadyExistsError(

@@ -46,9 +46,8 @@ from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.repository.retries import RetryPolicy, not_applied, outcome_unknown, retried
 from frazil.repository.settings.config import ResolvedConfig
-from frazil.storage.base import Storage, Stored, Version
+from frazil.storage.base import OpenReplacement, Replacement, Storage, Stored, Version
 from frazil.storage.checks import require_whole, skip_damage
-from frazil.storage.local_commit import OpenReplacement, Replacement, open_replacement
 
 #: A key of the metadata in the oldest backup of the ops log: the time of the newest operation that a
 #: collection has removed, in microseconds since 1970.
@@ -268,16 +267,25 @@ class UpdateSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateStart:
-    """The state that an attempt starts from: the repo info, its file, and the name of its backup."""
+class CommitStart:
+    """The state that a commit starts from. Spec version 1 has no backups."""
 
     info: RepoInfo
+
+    def save_backup(self, storage: Storage) -> None:
+        """Write the backup that the update of the commit needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStart(CommitStart):
+    """The state that an attempt starts from, with the file ``repo`` and the name of its backup."""
+
     version: Version
     raw: bytes
     backup: str
 
     def save_backup(self, storage: Storage) -> None:
-        """Write the backup."""
+        """Write the backup that the update of the commit needs."""
         storage.backup(REPO, self.version, self.raw, backup_key(self.backup))
 
 
@@ -347,7 +355,7 @@ def update_repo_info(
             if first is None and at is start:  # the caller has saved the backup
                 opened = OpenReplacement(storage, replacement)
             else:
-                opened = open_replacement(storage, replacement, () if first is None else first.objects)
+                opened = storage.open_replacement(replacement, () if first is None else first.objects)
             with opened as ready:
                 if first is not None:
                     first.confirm()

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
 from frazil.format.envelope import LateFields
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.object_store_config import ChunkType as ChunkType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from numpy.typing import NDArray
-
 
 #: The ids of the leases of jobs begin with this text.
 JOB_LEASE: Final = "job."
@@ -64,7 +60,7 @@ _AVAILABILITY: Final = {RepoAvailability.online: "Online", RepoAvailability.read
 
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
-class RepoStatus(Record):
+class RepoStatus(Record, shown_as="repository.RepoStatus"):
     """The status of a repository, which allows or refuses changes.
 
     Attributes:
@@ -76,8 +72,6 @@ class RepoStatus(Record):
     availability: RepoAvailability
     set_at: datetime
     limited_availability_reason: str | None
-
-    shown_as: ClassVar[str] = "repository.RepoStatus"
 
     def __init__(
         self,
@@ -101,7 +95,7 @@ class RepoStatus(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SnapshotInfo(LateFields, Record):
+class SnapshotInfo(LateFields, Record, shown_as="snapshots.SnapshotInfo"):
     """The description of a snapshot in the history.
 
     Attributes:
@@ -118,11 +112,9 @@ class SnapshotInfo(LateFields, Record):
     message: str
     metadata: dict[str, Any] = field(default_factory=dict, hash=False)
 
-    shown_as: ClassVar[str] = "snapshots.SnapshotInfo"
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ManifestFileInfo(Record):
+class ManifestFileInfo(Record, shown_as="snapshots.ManifestFileInfo"):
     """The description of a manifest file of a snapshot.
 
     Attributes:
@@ -135,11 +127,9 @@ class ManifestFileInfo(Record):
     size_bytes: int
     num_chunk_refs: int
 
-    shown_as: ClassVar[str] = "snapshots.ManifestFileInfo"
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FeatureFlag(Record):
+class FeatureFlag(Record, shown_as="config.FeatureFlag"):
     """A feature that the owner of a repository can enable or disable.
 
     Attributes:
@@ -154,8 +144,6 @@ class FeatureFlag(Record):
     default_enabled: bool
     setting: bool | None = None
 
-    shown_as: ClassVar[str] = "config.FeatureFlag"
-
     @property
     def enabled(self) -> bool:
         """Whether the feature is enabled in this repository."""
@@ -167,7 +155,7 @@ class FeatureFlag(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LeaseInfo(Record):
+class LeaseInfo(Record, shown_as="ops.LeaseInfo"):
     """A lease, which protects files from garbage collections. All times are by the storage's clock.
 
     Attributes:
@@ -199,8 +187,6 @@ class LeaseInfo(Record):
     running: bool | None = None
     held_objects: int | None = None
     held_bytes: int | None = None
-
-    shown_as: ClassVar[str] = "ops.LeaseInfo"
 
     @property
     def is_of_job(self) -> bool:
@@ -255,7 +241,7 @@ _SECTIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Diff(Record):
+class Diff(Record, shown_as="snapshots.Diff"):
     """The changes between two snapshots, or the uncommitted changes of a session.
 
     Attributes:
@@ -289,8 +275,6 @@ class Diff(Record):
     updated_arrays: set[str] = field(default_factory=set)
     chunk_coordinates: Mapping[str, NDArray[np.uint32]] = field(default_factory=dict)
     moved_nodes: list[tuple[str, str]] = field(default_factory=list)
-
-    shown_as: ClassVar[str] = "snapshots.Diff"
 
     @property
     def updated_chunks(self) -> dict[str, list[list[int]]]:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import zstandard
@@ -32,13 +32,9 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputErr
 from frazil.format.chunk_table import ChunkTable, stack
 from frazil.format.columns import I64, U32
 from frazil.format.ids import chunk_key, id_list, id_to_text
-from frazil.format.manifest import InlineRef, NativeRef
+from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
 from frazil.format.snapshot import ManifestRefs, Node
 from frazil.remedies import call
-
-if TYPE_CHECKING:
-    from frazil.format.manifest import ChunkRef
-
 
 #: With more manifests, a look-up searches among slabs.
 _FEW: Final = 8
@@ -76,8 +72,7 @@ class ArrayEntry:
         rank, ndim = _rank(node.user_data), len(node.array.shape)
         if len(node.array.manifests) and rank not in (None, ndim):
             raise FormatError(
-                f"`{node.path}` must have {ndim} dimensions, as in the snapshot, and its Zarr metadata have "
-                f"{rank}. Restore the snapshot from a copy",
+                f"`{node.path}` must have {ndim} dimensions, got {rank}. Restore the snapshot from a copy",
                 check="array-shape",
             )
         edits = [layer.chunks.get(node.id) for layer in layers]

@@ -17,12 +17,11 @@ import numpy as np
 
 from frazil import host
 from frazil.changes.merge import ForkGenerations
-from frazil.changes.node_changes import ReadSet
+from frazil.changes.reads import ReadSet
 from frazil.display import span
 from frazil.errors import (
     ConflictError,
     ErrorKind,
-    InvalidInputError,
     ReadOnlyError,
     SessionStateError,
     StorageError,
@@ -47,8 +46,9 @@ from frazil.repository.catalog.repo_changes import (
 )
 from frazil.repository.catalog.repo_update import NewFiles
 from frazil.repository.catalog.version_info import SessionMode
-from frazil.repository.clock import elapsed_us, now_us, to_datetime
+from frazil.repository.clock import MICROSECOND, elapsed_us, now_us, to_datetime
 from frazil.repository.ids import new_object_id
+from frazil.repository.paths import utf8
 from frazil.repository.retries import commit_queue
 from frazil.repository.session.commit_files import PendingCommit, uploading, write_commit_files
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
@@ -97,7 +97,7 @@ class SessionState:
 
     def session_start(self) -> SessionStart:
         """Return when the session started. Garbage collections spare files that are not older."""
-        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        lifetime = self.workspace.context.settings.session_lifetime // MICROSECOND
         starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.created_at)]
         if self.since is not None:
             starts.append(self.since)
@@ -155,9 +155,7 @@ class PermissionChecks:
             raise SessionStateError(
                 "this session can only move nodes", ErrorKind.REARRANGE_SESSION_ONLY
             ).with_remedy(
-                "To write, commit or discard its changes, and open a session with "
-                "Repository.writable_session",
-                shell="",
+                "Commit or discard its changes, and open Repository.writable_session to write", shell=""
             )
         self._require_not_ended()
 
@@ -165,9 +163,8 @@ class PermissionChecks:
         ends = self._state.ends()
         if now_us() >= ends:
             raise SessionStateError(
-                f"this session expired at {to_datetime(ends).isoformat()}, at the end of its "
-                "session_lifetime. It cannot write or commit, because garbage collection may have deleted "
-                "its chunks. Write them again in a new session, or configure a longer session_lifetime",
+                f"this session expired at {to_datetime(ends).isoformat()}. Garbage collection may have "
+                "deleted its chunks. Write again in a new session, or with a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
 
@@ -177,9 +174,7 @@ class PermissionChecks:
             raise ReadOnlyError(
                 f"this session {'is read-only' if is_new else 'has committed its changes'}", kind
             ).with_remedy(
-                "To write or to move nodes, open a session with Repository.writable_session or "
-                "Repository.rearrange_session",
-                shell="",
+                "Open Repository.writable_session to write, or Repository.rearrange_session to move", shell=""
             )
 
 
@@ -302,9 +297,8 @@ def _required_files(pending: PendingCommit, new_manifests: U8) -> CommitReferenc
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             raise SessionStateError(
-                f"garbage collection deleted `{MANIFEST_CHUNK_FILES.key(id_)}`, which was written for this "
-                "commit: the cut-off of the collection was later than the start of the session. Write again "
-                "in a new session",
+                f"garbage collection deleted `{MANIFEST_CHUNK_FILES.key(id_)}`: its cut-off was later than "
+                "the start of the session. Write again in a new session",
                 ErrorKind.GARBAGE_COLLECTED,
             ) from error
     chunks = np.concatenate(parts)
@@ -320,12 +314,7 @@ def write_commit(pending: PendingCommit) -> bytes:
     ``SessionStateError`` (``no-amend-for-initial-commit``, ``rearrange-session-only``,
     ``feature-flag-disabled``), and ``InvalidInputError`` (``bad-metadata``).
     """
-    try:
-        pending.message.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(
-            f"message must be text that UTF-8 can encode, got {pending.message!r:.80}", ErrorKind.BAD_METADATA
-        ) from None
+    utf8("message", pending.message, ErrorKind.BAD_METADATA)
     try:
         while (id_ := _attempt_commit(pending)) is None:
             pass  # a garbage collection ran at the same time: the next attempt checks its list
@@ -348,8 +337,7 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
     before = info.snapshots.entry(info.snapshots.find_snapshot(parent.id))
     if kind.replaces_parent and before.parent is None:
         raise SessionStateError(
-            "the first commit of a repository cannot be amended. Make a new commit",
-            ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
+            "the first commit cannot be amended. Make a new commit", ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT
         )
     opened = pending.session_start.update
     try:
@@ -370,11 +358,11 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
     with uploading(context.storage, flush) as uploads:
         if not is_joint:
             uploads.run(lambda: start.save_backup(context.storage))
-        files = write_commit_files(pending, uploads, before, replaced)
+        snapshot, manifests, updates = write_commit_files(pending, uploads, before, replaced)
 
         def confirm() -> None:
             uploads.confirm()
-            pending.earlier_manifests.update({each.node.id: each for each in files.updates})
+            pending.earlier_manifests.update({each.node.id: each for each in updates})
 
         rest = NewFiles(uploads.take_files(), confirm) if is_joint else None
         if rest is None:
@@ -382,14 +370,14 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
             if pending.is_unconditional:
                 # A collection that has begun since has either seen the snapshot, or stored its list before.
                 try:
-                    new = id_matrix([each.ref.id for each in files.manifests])
+                    new = id_matrix([each.ref.id for each in manifests])
                     is_uncollected(context.storage, info, opened, partial(_required_files, pending, new))
                 except (ConflictError, SessionStateError):
                     return None  # the next attempt writes its files again; it raises if that is not enough
         entry = SnapshotEntry(
-            files.snapshot.id,
+            snapshot.id,
             before.parent if kind.replaces_parent else parent.id,
-            files.snapshot.flushed_at,
+            snapshot.flushed_at,
             pending.message,
             pending.metadata,
             before.pruned_ancestor_tx_logs if kind.replaces_parent else (),
@@ -405,9 +393,9 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
         if context.catalog.finish_commit(change, start, rest) is None:
             return None
     # So that the next session does not read them.
-    written = {each.manifest.id: each.manifest for each in files.manifests}
-    context.assets.store_written(files.snapshot, written.values())
-    return files.snapshot.id
+    written = {each.manifest.id: each.manifest for each in manifests}
+    context.assets.store_written(snapshot, written.values())
+    return snapshot.id
 
 
 def _require_possible(pending: PendingCommit, info: RepoInfo) -> None:

@@ -63,7 +63,6 @@ from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING, split_sizes_for
 from frazil.storage.base import Storage
-from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, map_bounded, shared_pool, start_threads
 
 
@@ -118,9 +117,6 @@ COMMIT: Final = CommitKind("commit")
 AMEND: Final = CommitKind("amend", replaces_parent=True)
 FLUSH: Final = CommitKind("flush", moves_branch=False, needs_changes=False)
 REWRITE: Final = CommitKind("rewrite", needs_changes=False, rewrites_manifests=True)
-REWRITE_AMEND: Final = CommitKind(
-    "rewrite", replaces_parent=True, needs_changes=False, rewrites_manifests=True
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +202,7 @@ class Uploads:
             self._encoded.append((key, data))
             self._waiting += len(data)
             if self._waiting > _TOGETHER:
-                put_many(self._storage, self._encoded)
+                self._storage.put_many(self._encoded)
                 self._encoded, self._waiting = [], 0
         return sizes
 
@@ -228,7 +224,7 @@ class Uploads:
     def confirm(self) -> None:
         """Wait until all files and chunks are durable, and all actions are done. Raise the first error."""
         if self._encoded:
-            put_many(self._storage, self._encoded)
+            self._storage.put_many(self._encoded)
             self._encoded, self._waiting = [], 0
         for running in self._running:
             running.result()
@@ -265,13 +261,12 @@ def _manifest_updates(pending: PendingCommit, nodes: NodeTable, files: ManifestF
         arrays = [changes.array(nodes, path) for path in sorted(paths, key=str.encode)]
     updates = []
     for node in arrays:
-        assert node.array is not None
         chunk_edits = changes.chunks.get(node.id)
-        edits = ChunkTable.empty(len(node.array.shape)) if chunk_edits is None else chunk_edits.table()
+        edits = ChunkTable.empty(len(node.array_data.shape)) if chunk_edits is None else chunk_edits.table()
         row = nodes.find_node(node.path)
         before = () if row < 0 else tuple(nodes.num_chunks.row(row).tolist())
         rewrite, split = _plan(pending, node, edits, files, before)
-        updates.append(ManifestUpdate(node, node.array, edits, split, rewrite))
+        updates.append(ManifestUpdate(node, node.array_data, edits, split, rewrite))
     return updates
 
 
@@ -279,8 +274,7 @@ def _plan(
     pending: PendingCommit, node: Node, edits: ChunkTable, files: ManifestFiles, before: tuple[int, ...]
 ) -> tuple[ManifestRewrite, Split]:
     """Return the manifests to read for an array, and the division of its references."""
-    array, everything = node.array, pending.kind.rewrites_manifests
-    assert array is not None
+    array, everything = node.array_data, pending.kind.rewrites_manifests
     if pending.context.settings.has_windows and array.shape:
         axes = axes_of(array, before if len(before) == len(array.shape) else array.num_chunks)
         if axes.is_possible:
@@ -329,15 +323,14 @@ def _write_manifests(
 
 def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     """Return how many chunks along each dimension share a manifest, in an array with ``refs`` references."""
-    assert node.array is not None
-    num_chunks = node.array.num_chunks
+    num_chunks = node.array_data.num_chunks
     refs = min(refs, math.prod(num_chunks))  # edits may replace existing chunks
     if context.settings.has_windows and num_chunks:
-        order = axes_of(node.array, num_chunks).order
+        order = axes_of(node.array_data, num_chunks).order
         return boxes_with(num_chunks, refs, capacity_for(refs), order)
     splitting = context.settings.splitting
     if splitting.split_sizes != DEFAULT_SPLITTING.split_sizes:
-        return split_sizes_for(splitting, node.path, node.array.dimension_names, num_chunks)
+        return split_sizes_for(splitting, node.path, node.array_data.dimension_names, num_chunks)
     return auto_split(num_chunks, refs)
 
 
@@ -350,15 +343,19 @@ def num_refs(files: ManifestFiles, array: ArrayData) -> int:
 
 def with_prepared_files(files: ManifestFiles, changes: ChangeSet) -> ManifestFiles:
     """Return ``files`` with the manifest files that workers have prepared for the changes."""
-    parts = [files, *[ready.files for ready in changes.ready.values()]]
-    if len(parts) == 1:
-        return files
-    ids = np.concatenate([part.ids for part in parts])
-    _, first = np.unique(id_keys(ids), return_index=True)
+    return (
+        ManifestFiles.union([files, *(each.files for each in changes.ready.values())])
+        if changes.ready
+        else files
+    )
+
+
+def manifest_files(stored: Sequence[NewManifest]) -> ManifestFiles:
+    """Return the table of stored manifests."""
     return ManifestFiles(
-        ids[first],
-        np.concatenate([part.size_bytes for part in parts])[first],
-        np.concatenate([part.num_chunk_refs for part in parts])[first],
+        id_matrix([each.ref.id for each in stored]),
+        np.array([each.size for each in stored], np.uint64),
+        np.array([each.num_refs for each in stored], np.uint32),
     )
 
 
@@ -396,18 +393,9 @@ def put_manifests(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitFiles:
-    """The new snapshot, its new manifests, and the updates of arrays that have them."""
-
-    snapshot: Snapshot
-    manifests: list[NewManifest]
-    updates: list[ManifestUpdate]
-
-
 def write_commit_files(
     pending: PendingCommit, uploads: Uploads, before: SnapshotEntry, replaced: TransactionLog | None
-) -> CommitFiles:
+) -> tuple[Snapshot, list[NewManifest], list[ManifestUpdate]]:
     """Put all files of the new version except ``repo``."""
     context, parent, changes = pending.context, pending.parent, pending.changes
     id_ = new_object_id()
@@ -424,14 +412,9 @@ def write_commit_files(
     rows = np.fromiter(map(nodes.find_node, paths), np.int64, len(paths))
     nodes = nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values())))
     if manifests or len(files):  # only those that the nodes refer to
-        new = list({manifest.ref.id: manifest for manifest in manifests}.values())
-        ids = np.concatenate([files.ids, id_matrix([manifest.ref.id for manifest in new])])
-        sizes = np.concatenate([files.size_bytes, np.array([each.size for each in new], np.uint64)])
-        counts = np.concatenate([files.num_chunk_refs, np.array([each.num_refs for each in new], np.uint32)])
-        order = np.argsort(id_keys(ids))
+        files = ManifestFiles.union([files, manifest_files(manifests)])
         needed = nodes.manifests.compact().values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-        used = order[ids_among(ids[order], needed)]
-        files = ManifestFiles(ids[used], sizes[used], counts[used])
+        files = files.select_manifests(ids_among(files.ids, needed))
     snapshot = Snapshot(
         id=id_,
         # Later than the parent, even if the clock of this host is late.
@@ -450,4 +433,4 @@ def write_commit_files(
     encode_log = partial(encode_transaction_log, log, level=level, spec_version=context.spec_version)
     encode = partial(encode_snapshot, snapshot, level=level)
     uploads.put([(snapshot_key(id_), encode), (transaction_key(id_), encode_log)])
-    return CommitFiles(snapshot, manifests, updates)
+    return snapshot, manifests, updates

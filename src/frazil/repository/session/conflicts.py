@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any, ClassVar, Final, Protocol, override
+from typing import Any, Final, Protocol, override
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from frazil.arguments import checks_arguments
 from frazil.changes.change_set import Coords, table_of
 from frazil.changes.conflicts import ChangeKind, ConflictType, NodeAlignment, NodeConflict, find_conflicts
-from frazil.changes.node_changes import row_of
+from frazil.changes.diff import row_of
 from frazil.changes.rebase import Resolution, ours_can_stand
 from frazil.display import Record, Shown
 from frazil.errors import ErrorKind, InvalidInputError
@@ -147,7 +147,7 @@ class BothVersions:
     base: Side
 
 
-class Conflict(Record):
+class Conflict(Record, shown_as="conflicts.Conflict"):
     """Two changes of one node or of the same chunks that cannot be combined.
 
     A rebase creates conflicts and passes them to the solver. ``ours``, ``theirs`` and ``base`` read the
@@ -171,8 +171,6 @@ class Conflict(Record):
         conflicted_chunks: [[0, 1]]
         <BLANKLINE>
     """
-
-    shown_as: ClassVar[str] = "conflicts.Conflict"
 
     def __init__(
         self,
@@ -363,10 +361,6 @@ class BasicConflictSolver(ConflictSolver):
         fail_on_delete_of_updated_array: bool = False,
         fail_on_delete_of_updated_group: bool = False,
     ) -> None:
-        if not isinstance(on_chunk_conflict, VersionSelection):
-            raise TypeError(
-                f"on_chunk_conflict must be VersionSelection, got {type(on_chunk_conflict).__name__}"
-            )
         ours, fail = VersionSelection.UseOurs, VersionSelection.Fail
         fails = (fail_on_delete_of_updated_array, fail_on_delete_of_updated_group)
         array, group = (fail if each else ours for each in fails)

@@ -11,8 +11,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from frazil.changes.diff import ChangedPaths, compare_versions, compose_logs
-from frazil.changes.node_changes import in_both, rows_of
+from frazil.changes.diff import ChangedPaths, compare_versions, compose_logs, in_both, rows_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import Ragged
 from frazil.format.ids import (
@@ -33,8 +32,7 @@ from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.collection_guard import require_none_running
 from frazil.repository.catalog.context import Context, files_of
-from frazil.repository.catalog.repo_changes import new_snapshot, require_base, require_snapshot
-from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import new_snapshot, require_base, require_snapshot, resolve_id
 from frazil.repository.session.workspace import Workspace
 from frazil.threads import Purpose, map_bounded
 
@@ -88,8 +86,7 @@ def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[Transaction
     for id_, log in zip(ids, logs, strict=True):
         if log is None:
             raise SessionStateError(
-                f"the transaction log of snapshot {id_to_text(id_)} was deleted, so its changes are not "
-                "known. Make your changes again in a new session",
+                f"the transaction log of {id_to_text(id_)} was deleted. Make your changes in a new session",
                 ErrorKind.REBASE_TX_LOG_PRUNED,
             )
     return [log for log in logs if log is not None]
@@ -166,8 +163,7 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
     heads = map_bounded(Purpose.FILE_CHECKS, context.storage.head, keys)
     if lost := [key for key, info in zip(keys, heads, strict=True) if info is None]:
         raise StorageError(
-            f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
-            f"including `{lost[0]}`",
+            f"snapshot `{id_to_text(id_)}` has lost {len(lost)} files, such as `{lost[0]}`",
             ErrorKind.OBJECT_NOT_FOUND,
         )
     return snapshot, log

@@ -16,16 +16,8 @@ import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.conflicts import ConflictType, NodeAlignment, NodeConflict, align_nodes
-from frazil.changes.node_changes import (
-    NOTHING_READ,
-    NodeChanges,
-    ReadSet,
-    StaleRead,
-    joined_reads,
-    node_changes_of_logs,
-    rows_of,
-    stale_reads,
-)
+from frazil.changes.diff import NodeChanges, node_changes_of_logs, rows_of
+from frazil.changes.reads import NOTHING_READ, ReadSet, StaleRead, joined_reads, stale_reads
 from frazil.changes.rebase import Resolution, is_whole, rebased
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.errors import (
@@ -81,8 +73,7 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
 
 def chunk_box(node: Node, selection: Any) -> U32:
     """Return the box of chunks that hold a selection of an array's elements, (2, ndim), half-open."""
-    assert node.array is not None
-    lengths = node.array.shape
+    lengths = node.array_data.shape
     parts = selection if isinstance(selection, tuple) else (selection,)
     ellipses = [number for number, part in enumerate(parts) if part is Ellipsis]
     at = ellipses[0] if ellipses else len(parts)
@@ -113,8 +104,7 @@ def _span(path: str, part: Any, length: int) -> tuple[int, int]:
         raise _bad_selection(path, None, part)
     if not -length <= number < length:
         raise InvalidInputError(
-            f"reads must select elements that `{path}` has, got index {number} of a dimension with {length} "
-            "elements",
+            f"reads must select elements of `{path}`, got index {number} of {length} elements",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     return number % length, number % length + 1
@@ -172,13 +162,8 @@ def stale_error(
     snapshot = id_to_text(culprit)
     listing = "; ".join(map(str, stale[:_LISTED]))
     rest = f"; and {len(stale) - _LISTED} more" if len(stale) > _LISTED else ""
-    return StaleReadError(
-        snapshot,
-        stale,
-        f"other writers changed data that this session has read, first in snapshot {snapshot}: "
-        f"{listing}{rest}. The data that the session wrote may be wrong, so nothing was committed. Read and "
-        "write again in a new session",
-    )
+    text = f"other writers changed data that this session has read, first in {snapshot}: {listing}{rest}"
+    return StaleReadError(snapshot, stale, f"{text}. Read and write again in a new session")
 
 
 def rebase(
@@ -194,25 +179,21 @@ def rebase(
     if workspace.reads is not None:
         reads = [*reads, workspace.reads.reads()]
     joined = joined_reads(reads)
-    with_current(
-        workspace.context, lambda info: _rebase_to_tip(info, workspace, branch, solver, open_session, joined)
-    )
 
+    def to_tip(info: RepoInfo) -> None:
+        commits = commits_between(info, workspace.snapshot_id, branch_tip(info, branch))
+        if not commits:
+            return
+        conflicts = _rebase_over(workspace, commits, solver, open_session, joined)
+        if conflicts and len(commits) > 1:
+            for commit in commits:
+                conflicts = _rebase_over(workspace, [commit], solver, open_session)
+                if conflicts:
+                    raise RebaseFailedError(id_to_text(commit.snapshot), conflicts, CHANGES_STAY)
+        elif conflicts:
+            raise RebaseFailedError(id_to_text(commits[-1].snapshot), conflicts, CHANGES_STAY)
 
-def _rebase_to_tip(
-    info: RepoInfo, workspace: Workspace, branch: str, solver: Any, open_session: OpenSession, reads: ReadSet
-) -> None:
-    commits = commits_between(info, workspace.snapshot_id, branch_tip(info, branch))
-    if not commits:
-        return
-    conflicts = _rebase_over(workspace, commits, solver, open_session, reads)
-    if conflicts and len(commits) > 1:
-        for commit in commits:
-            conflicts = _rebase_over(workspace, [commit], solver, open_session)
-            if conflicts:
-                raise RebaseFailedError(id_to_text(commit.snapshot), conflicts, CHANGES_STAY)
-    elif conflicts:
-        raise RebaseFailedError(id_to_text(commits[-1].snapshot), conflicts, CHANGES_STAY)
+    with_current(workspace.context, to_tip)
 
 
 def _rebase_over(
@@ -284,7 +265,6 @@ def carry_over(
     if decided:
         return None
     raise SessionStateError(
-        "the changes of both sides cannot be combined: a node would have no group, or two nodes would have "
-        "the same path. Make the changes again in a new session",
+        "the changes of both sides fit no tree of groups and arrays. Make yours again in a new session",
         ErrorKind.MERGE_FAILED,
     )

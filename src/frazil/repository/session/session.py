@@ -11,7 +11,7 @@ from frazil.arguments import checks_arguments
 from frazil.changes.change_set import transaction_log
 from frazil.changes.diff import compose_logs
 from frazil.changes.merge import ForkGenerations
-from frazil.changes.node_changes import ReadSet, joined_reads
+from frazil.changes.reads import ReadSet, joined_reads
 from frazil.display import Lines, Listing, Shown, counted, record_html
 from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError, SessionStateError
 from frazil.format.flexbuffer import MetadataColumn
@@ -40,7 +40,6 @@ from frazil.repository.session.session_methods import (
 )
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
-from frazil.storage.local_commit import local_queue
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
@@ -290,8 +289,7 @@ class Session(RearrangeMethods, InspectMethods):
         require_solver(solver)
         if max_retries < 0:
             raise InvalidInputError(
-                f"rebase_tries must be at least 0, got {max_retries}",
-                ErrorKind.INVALID_COMMIT_CONFIGURATION,
+                f"rebase_tries must be at least 0, got {max_retries}", ErrorKind.INVALID_COMMIT_CONFIGURATION
             )
         return CommitRetryPolicy(solver, max_retries=max_retries, records_all=True)
 
@@ -310,7 +308,7 @@ class Session(RearrangeMethods, InspectMethods):
         context, branch = workspace.context, state.branch if kind.moves_branch else None
         with (
             workspace.commit_lock,
-            local_queue(context.storage, REPO),  # which saves lost attempts, for a second at most
+            context.storage.local_queue(REPO),  # which saves lost attempts, for a second at most
             CommitRetries(policy, context, branch) as retries,
         ):
             if retries.join_queue(workspace):
@@ -325,8 +323,7 @@ class Session(RearrangeMethods, InspectMethods):
                     raise SessionStateError(
                         "the session has no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT
                     ).with_remedy(
-                        "Write something first, or pass allow_empty=True",
-                        shell="The branch has all of them already",
+                        "Write first, or pass allow_empty=True", shell="The branch has all of them already"
                     )
                 state.has_tried = True
                 if own := retries.metadata(metadata or {}):
@@ -465,10 +462,7 @@ class Session(RearrangeMethods, InspectMethods):
             raise SessionStateError(
                 "this session cannot commit: it is read-only, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
-            ).with_remedy(
-                "Merge a fork into its session, or open a new session with Repository.writable_session",
-                shell="",
-            )
+            ).with_remedy("Merge a fork into its session, or open Repository.writable_session", shell="")
         return self._state.branch
 
     def amend(
@@ -586,8 +580,7 @@ class Session(RearrangeMethods, InspectMethods):
         state = self._state
         if self.read_only:
             raise SessionStateError(
-                "a read-only session cannot be forked. Pickle it, or fork a writable session",
-                ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
+                "a read-only session has no forks. Pickle it", ErrorKind.CANNOT_FORK_READ_ONLY_SESSION
             )
         return ForkSession(fork_state(state))
 
@@ -619,10 +612,7 @@ class Session(RearrangeMethods, InspectMethods):
         """
         for other in others:
             if not isinstance(other, Session):
-                raise TypeError(
-                    f"others must be forks of the session, got {type(other).__name__}. Pass the results of "
-                    "session.fork()"
-                )
+                raise TypeError(f"others must be results of session.fork(), got {type(other).__name__}")
         # Other threads that merge forks wait for this lock.
         with self._state.workspace.commit_lock:
             self._require_not_reading(ErrorKind.READ_ONLY_STORE)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.changes.merge import check_forks
+from frazil.changes.reads import ReadTracker
 from frazil.changes.zarr_metadata import reindexed, shifted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.ids import id_to_text, ids_to_text
@@ -19,7 +20,6 @@ from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.version_info import ChunkType, SessionMode
 from frazil.repository.paths import absolute
 from frazil.repository.session.commit import PermissionChecks, SessionState
-from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.workspace import Workspace
 
 
@@ -95,8 +95,7 @@ def _require_mergeable(state: SessionState, other: SessionState) -> None:
     if workspace.snapshot_id != snapshot_id:
         raise SessionStateError(
             f"the fork must be of snapshot {id_to_text(snapshot_id)}, as the session, got a fork of "
-            f"{id_to_text(workspace.snapshot_id)}. Merge forks before a rebase, into the session "
-            "that created them",
+            f"{id_to_text(workspace.snapshot_id)}. Merge forks into their session, before a rebase",
             ErrorKind.MERGE_NOT_ALLOWED,
         )
     if other.generation < state.discarded_before and workspace.inherited:
@@ -322,10 +321,7 @@ class RearrangeMethods(PermissionChecks):
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
                 "this session cannot move nodes", ErrorKind.NON_REARRANGE_SESSION
-            ).with_remedy(
-                "Commit or discard its changes, and open a session with Repository.rearrange_session",
-                shell="",
-            )
+            ).with_remedy("Commit its changes, and open Repository.rearrange_session", shell="")
         self._require_not_ended()
         self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
 

@@ -207,14 +207,12 @@ def _box_index(
     corner = (0,) * len(shape) if first is None else tuple(map(int, first))
     if len(shape) != ndim or len(corner) != ndim:
         raise InvalidInputError(
-            f"chunk_grid_shape and arr_offset must have {ndim} numbers, as many as `{path}` has dimensions, "
-            f"got {shape} and {corner}",
+            f"chunk_grid_shape and arr_offset must have {ndim} numbers for `{path}`, got {shape}, {corner}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     if any(low < 0 or low + size - 1 > _MAX_U32 for low, size in zip(corner, shape, strict=True)):
         raise InvalidInputError(
-            f"arr_offset must lead to chunk coordinates of 32 bits, got {corner}",
-            ErrorKind.INVALID_CHUNK_INDEX,
+            f"arr_offset must lead to coordinates of 32 bits, got {corner}", ErrorKind.INVALID_CHUNK_INDEX
         )
     index = np.empty((*shape, ndim), np.uint32)
     for axis, numbers in enumerate(np.indices(shape, np.uint32, sparse=True)):
@@ -246,18 +244,14 @@ def _checksums(checksum: Checksum, count: int) -> tuple[Ragged, NDArray[np.uint3
 
 
 def _rank(workspace: Workspace, path: str) -> int:
-    array = workspace.require_array(path).array
-    assert array is not None
+    array = workspace.require_array(path).array_data
     return len(array.shape)
 
 
 def _column(name: str, values: ArrayLike, count: int) -> NDArray[np.uint64]:
     column = np.asarray(values)
     if column.shape != (count,) or column.dtype.kind not in "iu":
-        raise _invalid(
-            f"have {count} integers as {name}, one for each location, got {column.dtype} of shape "
-            f"{column.shape}"
-        )
+        raise _invalid(f"have {count} integers as {name}, got {column.dtype} of shape {column.shape}")
     if column.dtype.kind == "i" and count and column.min() < 0:
         raise _invalid(f"have {name} that are not negative, got {column.min()}")
     return np.ascontiguousarray(column, np.uint64)
@@ -278,8 +272,7 @@ def _checksum(checksum: Checksum) -> tuple[str | None, int | None]:
 def _require_lengths(are_positive: bool, path: str) -> None:
     if not are_positive:
         raise InvalidInputError(
-            f"the length of each virtual chunk of `{path}` must be at least 1 byte, got 0",
-            ErrorKind.ZERO_LENGTH_CHUNK,
+            f"virtual chunks of `{path}` must have at least 1 byte, got 0", ErrorKind.ZERO_LENGTH_CHUNK
         )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Buffer, Mapping
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,38 +28,27 @@ from frazil.changes.change_set import (
     Coords,
     MoveTree,
     PreparedManifests,
+    array_node,
     check_coords,
     moved_nodes,
 )
 from frazil.changes.merge import merge_fork, merge_forks
-from frazil.errors import (
-    ErrorKind,
-    InvalidInputError,
-    ReadOnlyError,
-    StorageError,
-)
+from frazil.changes.reads import PathKind, ReadTracker
+from frazil.chunks.reader import ChunkReader
+from frazil.chunks.writer import ChunkWriter
+from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.format.chunk_table import within
 from frazil.format.columns import U32
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef, find_ref
 from frazil.format.snapshot import Node, NodeTable, Snapshot
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.repository.asynchronous import begin
 from frazil.repository.catalog.context import Context, require_listed
 from frazil.repository.catalog.repo_changes import no_node
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.chunk_refs import ArrayEntry, ChunkLookup
 from frazil.repository.session.commit_files import ManifestUpdate
-from frazil.repository.session.read_tracker import PathKind, ReadTracker
 from frazil.threads import thread_errors
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from frazil.chunks.reader import ChunkReader
-    from frazil.chunks.writer import ChunkWriter
-
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 #: Chunk coordinates are less than this number.
 _COORDS_END: Final = 1 << 32
@@ -318,13 +307,7 @@ class Workspace:
 
     def require_array(self, path: str) -> Node:
         """Return the array at ``path``. Raises ``InvalidInputError`` (``not-an-array``) for a group."""
-        node = self.require_node(path)
-        if node.array is None:
-            raise InvalidInputError(
-                f"the node at `{path}` must be an array, got a group. Name an array in the group",
-                ErrorKind.NOT_AN_ARRAY,
-            )
-        return node
+        return array_node(self.require_node(path))
 
     def same_node(self, node: Node) -> Node | None:
         """Return the node here that has the id of another version's node, else its path; None if none has."""
@@ -434,21 +417,20 @@ class Workspace:
             node = self.changes.array(self.moved_base, path)
             entry = self.array_entry(path)
             assert entry is not None
-            assert node.array is not None
-            manifests = self.manifests([ref.id for ref in node.array.manifests])
+            manifests = self.manifests([ref.id for ref in node.array_data.manifests])
             if with_statistics:
                 manifests = list(map(self.context.assets.with_statistics, manifests))
-            ndim = len(node.array.shape)
+            ndim = len(node.array_data.shape)
             # The first of two references of one chunk counts, and the later table overrides.
             tables = [
                 each.arrays[node.id].of_rank(ndim) for each in reversed(manifests) if node.id in each.arrays
             ]
             tables += [edits.table() for edits in reversed(entry.edits)]
         if not tables:
-            return ChunkTable.empty(len(node.array.shape))
+            return ChunkTable.empty(len(node.array_data.shape))
         table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
         table = table.stored()
-        is_inside = within(table.index, node.array.num_chunks)
+        is_inside = within(table.index, node.array_data.num_chunks)
         return table if is_inside.all() else table.select_chunks(is_inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:

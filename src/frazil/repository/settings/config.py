@@ -11,15 +11,16 @@ reference implementation leaves them unchanged, except that its ``save_config`` 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from frazil.arguments import require_choice, wrong_type
-from frazil.display import some_of, span, suggest
+from frazil.display import Shown, some_of, span, suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_trailer import IS_FAST
 from frazil.format.manifest import LocationCompression
@@ -37,11 +38,6 @@ from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStore
 from frazil.storage.option_names import check_headers, shown_url
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.threads import SIZES, Purpose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from frazil.display import Shown
 
 
 def _on_changed(name: str, value: Any) -> None:
@@ -114,8 +110,7 @@ class VirtualChunkContainer(Settings):
 
 def _invalid(expected: str, actual: str) -> InvalidInputError:
     return InvalidInputError(
-        f"virtual chunk container: {expected}, got {shown_url(actual)}",
-        ErrorKind.INVALID_VIRTUAL_REF,
+        f"virtual chunk container: {expected}, got {shown_url(actual)}", ErrorKind.INVALID_VIRTUAL_REF
     )
 
 
@@ -536,10 +531,7 @@ def setting_of(info: RepoInfo, flag: Flag) -> bool | None:
 
 #: Small coordinate arrays, by their usual names.
 DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
-    [
-        ManifestPreloadCondition.name_matches(COORDINATE_NAMES),
-        ManifestPreloadCondition.num_refs(0, 1001),
-    ]
+    [ManifestPreloadCondition.name_matches(COORDINATE_NAMES), ManifestPreloadCondition.num_refs(0, 1001)]
 )
 
 

@@ -357,8 +357,7 @@ def _require_few_expressions(document: dict[str, Any]) -> None:
             pending += value
     if count > _MOST_EXPRESSIONS:
         raise InvalidInputError(
-            f"expected at most {_MOST_EXPRESSIONS} regular expressions in a saved configuration, got "
-            f"{count}. Combine some of them with `|`",
+            f"expected at most {_MOST_EXPRESSIONS} regular expressions, got {count}. Combine some with `|`",
             ErrorKind.CONFIG_DESERIALIZATION,
         )
 
@@ -430,12 +429,10 @@ def document_to_save(
     ]
     if offences:
         raise InvalidInputError(
-            f"the configuration may hold secrets: {', '.join(offences)}. Everybody who can read the "
-            "repository could read them",
+            f"the configuration may hold secrets, for all readers: {', '.join(offences)}",
             ErrorKind.SECRET_IN_CONFIG,
         ).with_remedy(
-            "Pass credentials with authorize_virtual_chunk_access instead, or pass store_secrets=True to "
-            "save them",
+            "Pass credentials with authorize_virtual_chunk_access, or store_secrets=True to save them",
             shell="Leave them out: readers take credentials from their environment",
         )
     return document

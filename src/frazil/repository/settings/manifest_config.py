@@ -64,20 +64,13 @@ def _split_sizes(value: Any) -> list[tuple[ManifestSplitCondition, list[tuple[An
     rules: list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] = []
     for array, sizes in _pairs(value):
         if not isinstance(array, ManifestSplitCondition):
-            raise TypeError(
-                f"each rule of split_sizes must have a ManifestSplitCondition, got {type(array).__name__}"
-            )
+            raise wrong_type("each rule of split_sizes", array, "ManifestSplitCondition")
         rules.append((array, []))
         for dim, size in _pairs(sizes):
             if not isinstance(dim, ManifestSplitDimCondition):
-                raise TypeError(
-                    "each size of split_sizes must have a ManifestSplitDimCondition, "
-                    f"got {type(dim).__name__}"
-                )
+                raise wrong_type("each condition of a size", dim, "ManifestSplitDimCondition")
             if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-                raise TypeError(
-                    f"a size in split_sizes must be a number of chunks, got {type(size).__name__}"
-                )
+                raise wrong_type("a size in split_sizes", size, "int")
             if not 1 <= int(size) <= UNSPLIT:
                 raise InvalidInputError(
                     f"a size in split_sizes must be 1 to {UNSPLIT} chunks, got {size}",

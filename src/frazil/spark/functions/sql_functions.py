@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import arrow_udtf, udtf
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
+from frazil.arguments import conflicting
 from frazil.display import suggest
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatError, InvalidInputError
 from frazil.format.ids import id_from_text
@@ -39,33 +40,21 @@ from frazil.pipeline.publishing.operation import create_tag_once, rollback_targe
 from frazil.pipeline.replication import copy_repository
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import branch_tip
-from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.runtime.session import is_sail
+from frazil.spark.tables import options as source_options
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.data_source_reader import GridReader, schema_of_rows
-from frazil.spark.tables.options import (
-    PLACE_OPTIONS,
-    ROWS,
-    VERSION_OPTIONS,
-    Profiles,
-    Use,
-    advice,
-    canonical,
-    open_session_at,
-    repository_at,
-    snapshot_named,
-    storage_at,
-    timestamp,
-    use_of_table,
-)
 from frazil.spark.tables.repository_tables import SCHEMAS, columns
-from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark, without_zones
+from frazil.spark.tables.schemas import to_arrow_schema, to_spark, without_zones
 
 type Pin = Mapping[str, str]
 type Rows = Iterator[Mapping[str, Any]]
 type Values = Mapping[str, Any]
 
-_USE: Final = Use("a function", PLACE_OPTIONS - frozenset(VERSION_OPTIONS))
+_USE: Final = source_options.Use(
+    "a function", source_options.PLACE_OPTIONS - frozenset(source_options.VERSION_OPTIONS)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +62,13 @@ class UpkeepCall:
     """One call of a function: the repository, the profiles of the session, and the pin."""
 
     repo: Repository
-    profiles: Profiles
+    profiles: source_options.Profiles
     pin: Pin = field(default_factory=dict)
 
 
 def _time(name: str, value: Any) -> datetime | None:
     if isinstance(value, str):
-        return timestamp(value, name)
+        return source_options.timestamp(value, name)
     # Spark gives a TIMESTAMP as a time of this process's zone, without the zone.
     return value.astimezone(UTC) if isinstance(value, datetime) else None
 
@@ -120,10 +109,10 @@ class UpkeepFunction:
         """Return the options of the location, and the values of all arguments, None if they are ``unset``."""
         options = {name: each for name, each in inputs.items() if name not in self.arguments}
         known = {*_USE.options, "options"}
-        unknown = [name for name in canonical(dict.fromkeys(options, "")) if name not in known]
+        unknown = [name for name in source_options.canonical(dict.fromkeys(options, "")) if name not in known]
         if unknown:
             names = [*self.parameters, "options"]
-            raise argument_error(
+            raise InvalidInputError(
                 f"An argument of {self.name} must be one of {', '.join(names)}, or an option of the storage, "
                 f"got {unknown[0]}{suggest(unknown[0], names)}"
             )
@@ -134,10 +123,10 @@ class UpkeepFunction:
                 expected, convert = _KINDS[kind if kind in _KINDS else str]  # `str | None`
                 values[name] = convert(name, value)
                 if values[name] is None:
-                    raise argument_error(f"The argument {name} must be {expected}, got {value!r}")
+                    raise InvalidInputError(f"The argument {name} must be {expected}, got {value!r}")
         missing = [name for name, value in values.items() if value is inspect.Parameter.empty]
         if missing:
-            raise argument_error(f"{self.name} must have the argument {missing[0]}, got none")
+            raise InvalidInputError(f"{self.name} must have the argument {missing[0]}, got none")
         return options_of_call(options, _USE), values
 
 
@@ -164,7 +153,7 @@ def without_analysis(cls: type) -> type:
     return OnSail
 
 
-def upkeep_udtf(function: UpkeepFunction, profiles: Profiles, is_sail: bool = False) -> Any:
+def upkeep_udtf(function: UpkeepFunction, profiles: source_options.Profiles, is_sail: bool = False) -> Any:
     """Return a function of SQL, for the registration with Spark."""
     times = [name for name, each in function.arguments.items() if each.annotation is datetime]
     schema = to_spark(function.schema)
@@ -182,13 +171,13 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles, is_sail: bool = Fa
             inputs = constants(function.name, every, variable=times)
             # Values of expressions are not known yet.
             options, values = function.parse(inputs, every.keys() - inputs.keys())
-            repo = repository_at(profiles.resolve(options))
+            repo = source_options.repository_at(profiles.resolve(options))
             return Analysis(schema, pin=function.pin(repo, **values))
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
             inputs = bound(function.name, function.parameters, args, kwargs)
             options, values = function.parse(inputs)
-            repo = repository_at(profiles.resolve(options))
+            repo = source_options.repository_at(profiles.resolve(options))
             pin = function.pin(repo, **values) if self._pin is None else self._pin
             call = UpkeepCall(repo, profiles, pin)
             for row in function.work(call, **values):
@@ -203,18 +192,12 @@ def bound[T](
 ) -> dict[str, T]:
     """Return the arguments of a call by their names."""
     if len(args) > len(parameters):
-        raise argument_error(
-            f"{name} takes at most {len(parameters)} arguments without a name ({', '.join(parameters)}), got "
-            f"{len(args)}"
-        )
+        raise InvalidInputError(f"{name} takes {', '.join(parameters)} without names, got {len(args)}")
     positional = dict(zip(parameters, args, strict=False))
     named = {each.lower(): value for each, value in kwargs.items()}
     twice = sorted(positional.keys() & named.keys())
     if twice:
-        raise InvalidInputError(
-            f"{name} takes the argument {twice[0]} once, got it with and without its name",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
+        raise conflicting(f"{name} takes the argument {twice[0]} once, got it with and without its name")
     return positional | named
 
 
@@ -224,13 +207,11 @@ def constants(
     """Return the values of arguments. Those of ``variable`` may be expressions, without a value yet."""
     for each, argument in arguments.items():
         if not argument.isConstantExpression and each not in variable:
-            raise argument_error(
-                f"The argument {each} of {name} must be a constant, got an expression. Write a literal"
-            )
+            raise InvalidInputError(f"The argument {each} of {name} must be a literal, got an expression")
     return {each: argument.value for each, argument in arguments.items() if argument.isConstantExpression}
 
 
-def options_of_call(arguments: Mapping[str, Any], use: Use) -> dict[str, str]:
+def options_of_call(arguments: Mapping[str, Any], use: source_options.Use) -> dict[str, str]:
     """Return the options of a call: named arguments, and those in the argument ``options``."""
     named = {
         name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
@@ -240,18 +221,15 @@ def options_of_call(arguments: Mapping[str, Any], use: Use) -> dict[str, str]:
     parts = [each.partition("=") for each in named.pop("options", "").split(",") if each.strip()]
     without = [name.strip() for name, equal, _ in parts if not equal]
     if without:
-        raise argument_error(f"An option must be name=value, got `{without[0]}`")
-    options = canonical(named)
-    more = canonical({name.strip().lower(): value.strip() for name, _, value in parts})
+        raise InvalidInputError(f"An option must be name=value, got `{without[0]}`")
+    options = source_options.canonical(named)
+    more = source_options.canonical({name.strip().lower(): value.strip() for name, _, value in parts})
     twice = sorted(options.keys() & more.keys())
     if twice:
-        raise InvalidInputError(
-            f"An option must be set once, got `{twice[0]}` as an argument and in the argument options",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
+        raise conflicting(f"An option must be set once, got `{twice[0]}` as an argument and in `options`")
     unknown = [name for name in (*options, *more) if name not in use.options]
     if unknown:
-        raise argument_error("; ".join(advice(name, use) for name in unknown))
+        raise InvalidInputError("; ".join(source_options.advice(name, use) for name in unknown))
     return options | more
 
 
@@ -306,15 +284,8 @@ def expire(
 
 #: The columns of a garbage collection, which are attributes of its summary.
 _COLLECTED: Final = (
-    "bytes_deleted",
-    "chunks_deleted",
-    "manifests_deleted",
-    "snapshots_deleted",
-    "attributes_deleted",
-    "transaction_logs_deleted",
-    "backups_deleted",
-    "objects_failed_to_delete",
-    "leases_respected",
+    *("bytes_deleted", "chunks_deleted", "manifests_deleted", "snapshots_deleted", "attributes_deleted"),
+    *("transaction_logs_deleted", "backups_deleted", "objects_failed_to_delete", "leases_respected"),
 )
 
 
@@ -359,8 +330,10 @@ def rewrite_manifests(call: UpkeepCall, branch: str = "main", message: str = "Re
 @_declare("objects number, bytes number, existing number")
 def copy(call: UpkeepCall, target: str, target_options: str = "") -> Rows:
     """Copy the repository. A second evaluation copies the objects that the target lacks."""
-    options = options_of_call({"options": target_options}, Use("the target of a copy", PLACE_OPTIONS))
-    storage = storage_at(call.profiles.resolve({**options, "path": target}))
+    options = options_of_call(
+        {"options": target_options}, source_options.Use("the target of a copy", source_options.PLACE_OPTIONS)
+    )
+    storage = source_options.storage_at(call.profiles.resolve({**options, "path": target}))
     copied = copy_repository(call.repo, storage, engine=Threads())
     yield {"objects": copied.objects, "bytes": copied.bytes, "existing": copied.existing}
 
@@ -378,7 +351,7 @@ def verify(call: UpkeepCall, level: str = "metadata") -> Rows:
 
 @_declare(
     "tag, snapshot_id, done_before flag",
-    lambda repo, *, version, **others: {"snapshot_id": snapshot_named(repo, version)},
+    lambda repo, *, version, **others: {"snapshot_id": source_options.snapshot_named(repo, version)},
 )
 def tag(call: UpkeepCall, name: str, version: str = "main") -> Rows:
     """Create the tag, or find it at the pinned snapshot."""
@@ -441,19 +414,23 @@ def _has(repo: Repository, branch: str, snapshot_id: str) -> bool:
 _ROW_ARGUMENTS: Final = ("path", "options")
 
 
-def rows_function(profiles: Profiles, is_sail: bool = False) -> Any:
+def rows_function(profiles: source_options.Profiles, is_sail: bool = False) -> Any:
     """Return ``frazil_rows``, for the registration with Spark.
 
     Sail (0.7) cannot convert a ``TimestampType`` here. There the function gives times without a zone, in UTC.
     """
 
     def analysis_of(values: Values, has_part: bool) -> Analysis:
-        options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
+        options = profiles.resolve(
+            options_of_call(values, source_options.Use("frazil_rows", source_options.ROWS.options))
+        )
         if has_part and "partitions" not in options:
-            raise argument_error("frazil_rows must have the argument partitions with part, got none")
-        session = open_session_at(options)
+            raise InvalidInputError("frazil_rows must have the argument partitions with part, got none")
+        session = source_options.open_session_at(options)
         version = {"snapshot-id": session.snapshot_id}
-        pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version
+        pinned = {
+            name: each for name, each in options.items() if name not in source_options.VERSION_OPTIONS
+        } | version
         schema = schema_of_rows(session, options)
         return Analysis(to_spark(without_zones(schema) if is_sail else schema), pin=pinned)
 
@@ -477,8 +454,8 @@ def rows_function(profiles: Profiles, is_sail: bool = False) -> Any:
             options = self._analysis.pin
             number = int(options.get("partitions", 0))
             if part is not None and not 0 <= part < number:
-                raise argument_error(f"The argument part must be from 0 to {number - 1}, got {part}")
-            session = open_session_at(options)
+                raise InvalidInputError(f"The argument part must be from 0 to {number - 1}, got {part}")
+            session = source_options.open_session_at(options)
             reader = GridReader(session, options, to_arrow_schema(self._analysis.schema))
             partitions = reader.partitions()
             for partition in partitions if part is None else partitions[part : part + 1]:
@@ -488,9 +465,9 @@ def rows_function(profiles: Profiles, is_sail: bool = False) -> Any:
     return udtf(without_analysis(Rows) if is_sail else Rows)
 
 
-def table_function(table: str, profiles: Profiles) -> Any:
+def table_function(table: str, profiles: source_options.Profiles) -> Any:
     """Return the function for one of the tables, for the registration with Spark."""
-    use = use_of_table(table)
+    use = source_options.use_of_table(table)
 
     @causes_only
     class Function:
@@ -502,13 +479,13 @@ def table_function(table: str, profiles: Profiles) -> Any:
             columns = {"path": path, "options": options, **named}
             values = {name: each[0].as_py() for name, each in columns.items() if each is not None}
             query = profiles.resolve(options_of_call(values, use))
-            yield repository_tables.table(repository_at(query), query | {"table": table})
+            yield repository_tables.table(source_options.repository_at(query), query | {"table": table})
 
     Function.__name__ = Function.__qualname__ = f"frazil_{table}"
     return arrow_udtf(Function, returnType=to_spark(repository_tables.SCHEMAS[table]))
 
 
-def register_functions(spark: SparkSession, profiles: Profiles) -> None:
+def register_functions(spark: SparkSession, profiles: source_options.Profiles) -> None:
     """Register ``frazil_rows``, the tables about a repository, and the functions for upkeep."""
     on_sail = is_sail(spark)
     functions = {

@@ -81,9 +81,7 @@ def ready(spark: SparkSession) -> tuple[str, ...]:
     set_ = {name: str(value) for name, value in spark.conf.getAll.items()}
     version = tuple(map(int, re.findall(r"\d+", spark.version)[:2]))
     if version < (4, 1):
-        raise SessionStateError(
-            f"Spark must be 4.1 or newer, got {spark.version}. This session cannot run Frazil's jobs"
-        )
+        raise SessionStateError(f"Spark must be 4.1 or newer for Frazil's jobs, got {spark.version}")
     if not int(set_.get(_ROWS_OF_A_BATCH, "10000")) > 0:
         raise SessionStateError(
             f"{_ROWS_OF_A_BATCH} must be above 0, got {set_[_ROWS_OF_A_BATCH]}. Spark fails in every Python "

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from frazil import host
-from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, RefNotFoundError
+from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, RefNotFoundError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
 from frazil.handle.repository import Repository, context_of
@@ -46,9 +46,8 @@ from frazil.repository.catalog.history_records import (
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.session import Session, state_of
-from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.tables.options import Options, choice, flag, require_branch
-from frazil.spark.tables.schemas import argument_error
 from frazil.spark.tables.target_arrays import WriteOptions, prepare
 from frazil.spark.tables.write_layout import ArrowRows, flat_index, layout_if_any, message_of, write_rows
 from frazil.spark.tables.write_table import SentRows, dims_for, received, sent, write_options
@@ -167,9 +166,7 @@ def foreach_batch(
         context = getattr(rows.sparkSession, "_sc", None)
         query = app_id or (None if context is None else context.getLocalProperty(_QUERY_ID))
         if query is None:
-            raise argument_error(
-                "app_id must be a name for the query where Spark does not give its id, got None"
-            )
+            raise InvalidInputError("app_id must name the query where Spark does not give its id, got None")
         stamp = Stamp(str(query), batch)
         text = message or f"Batch {batch} of query {query}: pipeline into {target.branch}"
 
@@ -213,14 +210,14 @@ class RowsWriter(DataSourceStreamArrowWriter):
         self, repo: Repository, options: Options, names: Sequence[str], overwrite: bool = False
     ) -> None:
         if overwrite:
-            raise argument_error('The output mode must be "append" or "update", got "complete"')
+            raise InvalidInputError('The output mode must be "append" or "update", got "complete"')
         self._repo = repo
         self._branch = require_branch(options)
         self._query = options.get("txnappid")
         self._message = options.get("message")
         self._options = write_options(options, MODES)
         if flag(options, "merge-schema", False):
-            raise argument_error(
+            raise InvalidInputError(
                 "Option `merge-schema` must not be true for a stream, whose columns are checked before its "
                 "first batch. Add the arrays with one batch write of rows"
             )
@@ -245,7 +242,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
         if not tables:
             return
         if query is None:
-            raise argument_error("The tasks must know the id of the query, got none. Set the option txnAppId")
+            raise InvalidInputError("The tasks must know the query's id, got none. Set the option txnAppId")
         table = pa.concat_tables(tables)
         summary = message_of(len(table), table.column_names, self._group, self._options.mode)
         message = self._message or f"{summary}: batch {batchId} of query {query}"

@@ -25,16 +25,10 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from frazil import errors
+from frazil.arguments import conflicting
 from frazil.changes.change_set import union_of_chunks
 from frazil.changes.diff import compose_logs
-from frazil.errors import (
-    ErrorKind,
-    IcechunkError,
-    InvalidInputError,
-    SessionStateError,
-    SnapshotNotFoundError,
-    StorageError,
-)
 from frazil.format.columns import I64
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo
@@ -46,10 +40,9 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.repository.clock import from_datetime, to_datetime
 from frazil.repository.session.workspace import Workspace
-from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.tables.options import Options, count, flag, require_branch, timestamp
 from frazil.spark.tables.repository_tables import chunk_changes, columns, node_changes, paths_by_id
-from frazil.spark.tables.schemas import argument_error
 
 #: Whether Spark asks a source for a part of the available data. Spark 4.1 does not: there a batch takes all
 #: available commits, and the stand-ins below only keep this module importable.
@@ -113,7 +106,7 @@ def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True
             read = entry.pruned_ancestor_tx_logs[: entry.pruned_ancestor_tx_logs.index(start) + 1]
             return PendingCommits(info, chain[: at + 1][::-1], frozenset(read))
     if fail:
-        raise SessionStateError(
+        raise errors.SessionStateError(
             f"The history of {id_to_text(tip)} must have snapshot {id_to_text(start)}, the last one that the "
             "stream has read. The branch was reset, or the commit was amended. Start with a new checkpoint, "
             "or set the option stream-fail-on-data-loss to false to continue after the last common snapshot"
@@ -136,7 +129,7 @@ def commits_between(
             logs = commits.logs[: commits.logs.index(end) + 1]
             return [*ranges, CommitRange(end, commits.before, commits.after, logs)]
         ranges.append(commits)
-    raise SessionStateError(
+    raise errors.SessionStateError(
         f"The history of {id_to_text(tip)} must have snapshot {id_to_text(end)}, the end of a planned batch. "
         "Start with a new checkpoint"
     )
@@ -166,8 +159,8 @@ def logs_of(assets: Assets, commits: CommitRange) -> list[TransactionLog]:
     for id_ in commits.logs:
         try:
             logs.append(assets.transaction_log(id_))
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND or id_ == commits.after:
+        except errors.StorageError as error:
+            if error.kind != errors.ErrorKind.OBJECT_NOT_FOUND or id_ == commits.after:
                 raise
     return logs
 
@@ -238,22 +231,19 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: bytes | None = None
         unknown = set(self._names) - set(SCHEMA.names)
         if unknown:
-            raise argument_error(
+            raise errors.InvalidInputError(
                 f"The columns must be those of the table {FEED} "
                 f"({', '.join(SCHEMA.names)}), got {', '.join(sorted(unknown))}. Set the option "
                 f"table={FEED} to read commits"
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 "Spark must be 4.2 or newer for stream-max-commits and stream-max-rows, got an older "
                 "version, where a batch takes all available commits",
-                ErrorKind.NOT_ALLOWED,
+                errors.ErrorKind.NOT_ALLOWED,
             )
         if self._since is not None and "stream-from" in options:
-            raise InvalidInputError(
-                "Only one of the options stream-from and stream-from-timestamp is allowed, got both",
-                ErrorKind.CONFLICTING_ARGUMENTS,
-            )
+            raise conflicting("Only one of stream-from and stream-from-timestamp is allowed, got both")
 
     @property
     def schema(self) -> pa.Schema:
@@ -274,7 +264,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             since = "stream-from-timestamp"
             try:
                 return _offset(at_time(info, tip, from_datetime(timestamp(self._since, since), since)))
-            except SnapshotNotFoundError:
+            except errors.SnapshotNotFoundError:
                 return _offset(first)
         if self._from in ("earliest", "latest"):
             return _offset(first if self._from == "earliest" else tip)
@@ -357,7 +347,7 @@ class RefusedReader(FeedReader):
     Spark (4.1 to 4.3) shows its own ``UnboundLocalError`` for an error that ``streamReader`` raises.
     """
 
-    def __init__(self, error: IcechunkError) -> None:
+    def __init__(self, error: errors.IcechunkError) -> None:
         self._error = error
 
     def _refuse(self, *args: Any) -> Any:

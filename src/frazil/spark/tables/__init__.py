@@ -1,7 +1,6 @@
 """Arrays as tables of Spark, and tables about a repository. `frazil.arrow` reads the blocks of tables.
 
 options              the options of the data source: names, places, versions, profiles
-conditions           conditions on columns: their text, and their evaluation
 scan                 which blocks a query reads, the work of its tasks, and their DataFrames
 row_changes          the comparison of two versions by the labels of their rows
 repository_tables    tables about a repository
@@ -10,5 +9,5 @@ data_source_reader   ``spark.read.format("frazil")`` of all of these
 write_layout         dimensions and arrays that rows are written to; rows to chunks
 target_arrays        arrays are created or grow
 write_table          `frazil.spark.write_table`, and ``df.write.format("frazil")``
-schemas              schemas of Arrow and of Spark
+schemas              columns: their types in Arrow and in Spark, conditions on them
 """

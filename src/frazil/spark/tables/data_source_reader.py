@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 
-from frazil.arrow.grid import CALENDARS, Column, Decoder, Grid, Selection, column_error, grid_of
+from frazil.arguments import misfit
+from frazil.arrow.grid import CALENDARS, Column, Decoder, Grid, Selection, grid_of
 from frazil.cf import coding_of
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.handle.repository import Repository
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.session.session import Session
-from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.tables import repository_tables
-from frazil.spark.tables.conditions import predicates
 from frazil.spark.tables.options import Options, choice, count, flag, listed, session_at, snapshot_named
 from frazil.spark.tables.repository_tables import TIME
 from frazil.spark.tables.row_changes import (
@@ -37,7 +37,7 @@ from frazil.spark.tables.row_changes import (
     plan_changes,
 )
 from frazil.spark.tables.scan import MISSING, ScanTask, Split, batches, cast, plan_scan
-from frazil.spark.tables.schemas import argument_error, can_become, is_number
+from frazil.spark.tables.schemas import can_become, is_number, predicates
 from frazil.spark.tables.write_layout import require_distinct_names
 
 
@@ -133,7 +133,7 @@ def require_columns(grid: Grid, schema: pa.Schema) -> None:
     for field in schema:
         stored = grid.column(field.name).type
         if not can_become(stored, field.type):
-            raise column_error(
+            raise misfit(
                 f"The column {field.name} must have the type {stored} in Spark's catalog, or in the given "
                 f"schema, got {field.type}. Drop the table and create it again, or pass another schema"
             )
@@ -168,9 +168,8 @@ class RowChangesTable:
 
     def __init__(self, repo: Repository, options: Options) -> None:
         if options.get("include-missing", "fill") != "fill":
-            raise argument_error(
-                "The table row_changes must be read with include-missing=fill, got "
-                f"{options['include-missing']!r}. Leave out the option"
+            raise InvalidInputError(
+                f"The table row_changes must have include-missing=fill, got {options['include-missing']!r}"
             )
         if "end" in options:
             session = repo.readonly_session(snapshot_id=snapshot_named(repo, options["end"]))
@@ -211,7 +210,7 @@ def _commits(repo: Repository, start: str, end: str) -> list[SnapshotInfo]:
     """Return the commits after a version up to another, oldest first."""
     newer = list(takewhile(lambda each: each.id != start, repo.ancestry(snapshot_id=end)))
     if newer[-1].parent_id != start:
-        raise argument_error(
+        raise InvalidInputError(
             f"Option `start` must be a version in the history of `end` with net-changes=false, got {start}, "
             f"which is not in the history of {end}. Leave out net-changes to compare the two versions"
         )
@@ -230,7 +229,7 @@ def _columns(versions: list[TableVersion]) -> tuple[ChangeColumn, ...]:
     commit = (ChangeColumn(SNAPSHOT_ID, pa.string()), ChangeColumn(COMMIT_TIME, TIME))
     added = (ChangeColumn(CHANGE, pa.string()), *earlier, *commit)
     if taken := {each.name.lower() for each in added} & {each.name.lower() for each in rows}:
-        raise column_error(
+        raise misfit(
             f"The columns of the table row_changes must not have the name {min(taken)}, got an array of this "
             "name. Choose other arrays with the option variables"
         )

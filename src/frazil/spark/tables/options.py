@@ -21,17 +21,17 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from frazil.arguments import conflicting, require_choice
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.handle.opening import ContextWithInfo, HandleOptions, open_current
+from frazil.handle.opening import HandleOptions, open_current
 from frazil.handle.repository import Repository, context_of
 from frazil.handle.sessions import readonly_session_of
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import find_snapshot, no_version, require_snapshot
 from frazil.repository.session.session import Session
-from frazil.spark.tables.schemas import argument_error
 from frazil.storage import Storage
 from frazil.storage.access import anonymous_access, environment_access
 from frazil.storage.profiles import is_name, profile_in, profile_of, tables
@@ -65,10 +65,10 @@ def storage_at(options: Options) -> Storage:
 
 def repository_at(options: Options) -> Repository:
     """Return the repository that the options name. Raise ``RepositoryNotFoundError`` if it does not exist."""
-    return Repository(_opened(options).context)
+    return Repository(_opened(options)[0])
 
 
-def _opened(options: Options) -> ContextWithInfo:
+def _opened(options: Options) -> tuple[Context, RepoInfo]:
     access = _ACCESS[choice(options, "virtual-credentials", tuple(_ACCESS))]
     authorized = {prefix: access(prefix) for prefix in listed(options, "authorize-virtual")}
     return open_current(storage_at(options), HandleOptions(authorized=authorized or None))
@@ -80,8 +80,7 @@ _ACCESS: Final = {"anonymous": anonymous_access, "environment": environment_acce
 
 def open_session_at(options: Options) -> Session:
     """Return a session of `session_at` for the repository of the options. It reads the file ``repo`` once."""
-    opened = _opened(options)
-    return _session_of(opened.context, opened.info, options)
+    return _session_of(*_opened(options), options)
 
 
 def session_at(repo: Repository, options: Options) -> Session:
@@ -94,10 +93,9 @@ def _session_of(context: Context, info: RepoInfo, options: Options) -> Session:
     entries = {name: options[name] for name in VERSION_OPTIONS if name in options}
     at = entries.pop("as-of-timestamp", None)
     if len(entries) > 1 or (at is not None and entries.keys() - {"branch"}):
-        raise InvalidInputError(
+        raise conflicting(
             "The version must be one of the options branch, tag, snapshot-id and version, or as-of-timestamp "
-            f"with a branch, got {', '.join(sorted(name for name in VERSION_OPTIONS if name in options))}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+            f"with a branch, got {', '.join(sorted(name for name in VERSION_OPTIONS if name in options))}"
         )
     if "version" in entries:
         entries = {"snapshot-id": _snapshot_in(info, entries["version"])}
@@ -123,10 +121,7 @@ def require_branch(options: Options) -> str:
     """Return the branch of a stream or a writer."""
     keys = [name for name in VERSION_OPTIONS if name in options and name != "branch"]
     if keys:
-        raise argument_error(
-            f"The version must be a branch for writers and streams, got the option {', '.join(keys)}. Set "
-            "the option `branch`"
-        )
+        raise InvalidInputError(f"Writers and streams need the option `branch`, got {', '.join(keys)}")
     return options.get("branch", "main")
 
 
@@ -137,7 +132,7 @@ def timestamp(text: str, name: str) -> datetime:
             return datetime.fromtimestamp(int(text) / 1000, UTC)
         when = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError, OSError) as error:
-        raise argument_error(
+        raise InvalidInputError(
             f"Option `{name}` must be a time in ISO 8601 or milliseconds since 1970, got {text!r}"
         ) from error
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when
@@ -149,7 +144,7 @@ def flag(options: Options, name: str, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise argument_error(f"Option `{name}` must be true or false, got {text!r}")
+        raise InvalidInputError(f"Option `{name}` must be true or false, got {text!r}")
     return text.lower() == "true"
 
 
@@ -164,17 +159,14 @@ def count(options: Options, name: str) -> int | None:
     if text is None:
         return None
     if not text.strip().isdigit() or int(text) < 1:
-        raise argument_error(f"Option `{name}` must be a whole number of at least 1, got {text!r}")
+        raise InvalidInputError(f"Option `{name}` must be a whole number of at least 1, got {text!r}")
     return int(text)
 
 
 def choice(options: Options, name: str, choices: tuple[str, ...]) -> str:
     """Return an option that is one of a few words; the default is the first word."""
     text = options.get(name, choices[0]).lower()
-    if text not in choices:
-        raise InvalidInputError(
-            f"Option `{name}` must be one of {', '.join(choices)}, got {text!r}", ErrorKind.UNKNOWN_CHOICE
-        )
+    require_choice(f"Option `{name}`", text, choices)
     return text
 
 
@@ -189,12 +181,8 @@ _ROWS: Final = _VERSIONS | {
 }
 _FEED: Final = frozenset(
     {
-        "branch",
-        "stream-from",
-        "stream-from-timestamp",
-        "stream-max-commits",
-        "stream-max-rows",
-        "stream-fail-on-data-loss",
+        *("branch", "stream-from", "stream-from-timestamp"),
+        *("stream-max-commits", "stream-max-rows", "stream-fail-on-data-loss"),
     }
 )
 #: The options of each value of the option `table`, besides those of the place.
@@ -283,10 +271,7 @@ def canonical(query: Options) -> dict[str, str]:
         if name not in _ALL:
             name = _ALIASES.get(letters) or _BY_LETTERS.get(letters, name)
         if name in names:
-            raise InvalidInputError(
-                f"An option must be set once, got `{names[name]}` and `{each}`, which are names of `{name}`",
-                ErrorKind.CONFLICTING_ARGUMENTS,
-            )
+            raise conflicting(f"An option must be set once, got `{names[name]}` and `{each}` for `{name}`")
         names[name] = each
     return {name: query[each] for name, each in names.items()}
 
@@ -317,7 +302,7 @@ def options_of(query: Options, use: Use, schema: StructType | None = None) -> di
             options = with_defaults(options, json.loads(text))
     unknown = sorted(options.keys() - _ALL)
     if unknown:
-        raise argument_error("; ".join(advice(name, use) for name in unknown))
+        raise InvalidInputError("; ".join(advice(name, use) for name in unknown))
     _require_used(of_query, options, use)
     return options
 
@@ -349,9 +334,7 @@ def create_table_statement(spark: SparkSession, table: str) -> str:
     """
     options = options_of({}, READ, spark.table(table).schema)
     if not options:
-        raise argument_error(
-            f"table must be one of the catalog that was created with USING frazil OPTIONS (...), got {table}"
-        )
+        raise InvalidInputError(f"table must be created with USING frazil OPTIONS (...), got {table}")
     escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in options.items()}
     texts = ", ".join(f"'{name}' = '{value}'" for name, value in escaped.items())
     return f"CREATE TABLE {table} USING frazil OPTIONS ({texts})"
@@ -371,7 +354,7 @@ def _require_used(of_query: Iterable[str], options: Options, use: Use) -> None:
         return
     other = [name for name, each in TABLES.items() if ignored[0] in each and not use.options >= each]
     of_table = f". The option belongs to `table` = {' or '.join(other)}" if other and use is ROWS else ""
-    raise argument_error(
+    raise InvalidInputError(
         f"{', '.join(f'`{name}`' for name in ignored)} {'has' if len(ignored) == 1 else 'have'} no effect in "
         f"{use.verb}{of_table}. Its options are those of the place, "
         f"and {', '.join(sorted(use.options - _PLACE))}"
@@ -418,11 +401,7 @@ class Profiles:
         """Return options whose path is a location, with the defaults of the profile that the path names."""
         name = options.get("profile") or options.get("path", "")
         if "profile" in options and "path" in options:
-            raise InvalidInputError(
-                f"The repository must be one of the options path and profile, got both: {options['path']!r} "
-                f"and {name!r}",
-                ErrorKind.CONFLICTING_ARGUMENTS,
-            )
+            raise conflicting(f"Only path or profile may be set, got {options['path']!r} and {name!r}")
         if "profile" not in options and not (name and is_name(name)):
             return dict(options)
         if name in self.settings:
@@ -435,7 +414,7 @@ class Profiles:
             }
             defaults = {**canonical(texts), "path": profile.location}
         if "profile" in options and defaults == {"path": name}:
-            raise argument_error(
+            raise InvalidInputError(
                 f"Option `profile` must be the name of a profile, got {name!r}. Set {_PREFIX}{name}.location "
                 "before `frazil.spark.register`, or write the profile into the profile file"
             )
@@ -448,11 +427,9 @@ def _checked(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     defaults = canonical(settings)
     location = defaults.pop("location", "")
     if not location:
-        raise argument_error(
-            f"The profile `{name}` must have a location, got none. Set {_PREFIX}{name}.location"
-        )
+        raise InvalidInputError(f"The profile `{name}` must have a location. Set {_PREFIX}{name}.location")
     unknown = [each for each in defaults if each == "path" or each not in _ALL]
     if unknown:
         texts = "; ".join(advice(each, READ) for each in unknown)
-        raise argument_error(f"The profile `{name}` has an {texts}")
+        raise InvalidInputError(f"The profile `{name}` has an {texts}")
     return {**defaults, "path": location}

@@ -1,8 +1,7 @@
 """The tables about a repository: for Spark, SQL, or pyarrow.
 
-Each is a function of a repository that returns a ``pyarrow.Table`` with the columns in ``SCHEMAS``. It needs
-no Spark. Versions are named as in ``Repository.readonly_session``; the default is the tip of ``main``. No
-loop runs over chunks.
+Each is a function of a repository, or of a session that reads a version. It returns a ``pyarrow.Table`` with
+the columns in ``SCHEMAS``, and needs no Spark. No loop runs over chunks.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import wraps
 from itertools import chain
 from typing import Any, Final
 
@@ -188,27 +186,6 @@ def _details(entry: OpsEntry) -> str | None:
     return json.dumps({"availability": entry.status.availability.name.lower(), "reason": entry.status.reason})
 
 
-def _by_version(table_of: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
-    """Return a function of a repository and a version, for a function of a session."""
-
-    @wraps(table_of)
-    def of_repo(
-        repo: Repository,
-        *,
-        branch: str | None = None,
-        tag: str | None = None,
-        snapshot_id: str | None = None,
-        **arguments: str | None,
-    ) -> pa.Table:
-        if branch is None and tag is None and snapshot_id is None:
-            branch = "main"
-        session = repo.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
-        return table_of(session, **arguments)
-
-    return of_repo
-
-
-@_by_version
 def history(session: Session) -> pa.Table:
     """Return a snapshot and its ancestors, newest first."""
     workspace = session.workspace
@@ -217,7 +194,6 @@ def history(session: Session) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMAS["history"])
 
 
-@_by_version
 def nodes(session: Session) -> pa.Table:
     """Return groups and arrays, with their ``zarr.json``."""
     table = session.workspace.snapshot.nodes
@@ -232,7 +208,6 @@ def nodes(session: Session) -> pa.Table:
     )
 
 
-@_by_version
 def arrays(session: Session) -> pa.Table:
     """Return arrays: shape, chunks, dimensions, types, attributes."""
     table = session.workspace.snapshot.nodes
@@ -264,7 +239,6 @@ def _json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-@_by_version
 def manifests(session: Session) -> pa.Table:
     """Return a row for each manifest and array, with the box of the references in the manifest."""
     snapshot = session.workspace.snapshot
@@ -300,7 +274,6 @@ def _array_paths(session: Session, array: str | None) -> list[str]:
     return nodes.select_nodes(nodes.is_array).paths_list()
 
 
-@_by_version
 def chunks(session: Session, array: str | None = None) -> pa.Table:
     """Return every reference of one array, or of all. ``location`` of a native chunk is its file."""
     parts = [_chunks(path, session.chunk_table(path)) for path in _array_paths(session, array)]
@@ -339,7 +312,6 @@ def _chunks(path: str, table: ChunkTable) -> pa.Table:
     )
 
 
-@_by_version
 def regions(session: Session, array: str | None = None, slab: str | None = None) -> pa.Table:
     """Return how many chunks of each array are stored, and their bytes.
 
@@ -487,6 +459,8 @@ def table(repo: Repository, options: Options) -> pa.Table:
     schema_of(name)
     arguments = {each: options[each] for each in TABLES[name].difference(VERSION_OPTIONS) if each in options}
     if not TABLES[name].isdisjoint(VERSION_OPTIONS) and "end" not in arguments:
-        version = "end" if name == "changes" else "snapshot_id"
-        arguments[version] = session_at(repo, options).snapshot_id
+        session = session_at(repo, options)
+        if name != "changes":
+            return _FUNCTIONS[name](session, **arguments)
+        arguments["end"] = session.snapshot_id
     return _FUNCTIONS[name](repo, **arguments)

@@ -31,26 +31,12 @@ from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.cf_times import Mask
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.format.columns import I64
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
-from frazil.spark.tables.conditions import ColumnCondition, Conditions, predicates
-from frazil.spark.tables.scan import (
-    LARGEST_GRID,
-    MOST_BLOCKS,
-    SharedVersion,
-    Split,
-    blocks_of_chunks,
-    cast,
-    is_local,
-    is_small,
-    require_bounded,
-    rows_in_box,
-    split_blocks,
-)
-from frazil.spark.tables.schemas import is_number
+from frazil.spark.tables import scan
+from frazil.spark.tables.schemas import ColumnCondition, Conditions, is_number, predicates
 from frazil.zarr_store.arrays import array_at
-
-type I64 = NDArray[np.int64]
 
 #: The columns that the table adds to those of the rows.
 CHANGE: Final = "change"
@@ -78,7 +64,7 @@ class ChangeRequest:
 
     columns: tuple[ChangeColumn, ...]
     schema: pa.Schema
-    split: Split
+    split: scan.Split
 
     @property
     def compared(self) -> list[str]:
@@ -146,7 +132,9 @@ class TableVersion:
     def axis_of(self, condition: ColumnCondition) -> int | None:
         """Return the dimension along which the driver evaluates a condition; None if the tasks do."""
         column = self.grid.column(condition.column)
-        is_along_axis = len(column.axes) == 1 and (self.is_planned(column) or is_small(self.grid, column))
+        is_along_axis = len(column.axes) == 1 and (
+            self.is_planned(column) or scan.is_small(self.grid, column)
+        )
         return column.axes[0] if is_along_axis else None
 
 
@@ -171,7 +159,7 @@ class SharedRows:
     """What all tasks know about one version: its columns, and the conditions that tasks evaluate."""
 
     is_empty: bool
-    shared: SharedVersion
+    shared: scan.SharedVersion
     columns: Mapping[str, Column]
     where: tuple[ColumnCondition, ...]
 
@@ -314,7 +302,7 @@ class _ComparisonPlan:
         before, after = (
             SharedRows(
                 version.is_empty,
-                SharedVersion.of(version.reader.session, sorted(self._paths(side))),
+                scan.SharedVersion.of(version.reader.session, sorted(self._paths(side))),
                 {each.name: each for each in self._columns[side]},
                 tuple(each for each in version.where if version.axis_of(each) is None),
             )
@@ -324,16 +312,18 @@ class _ComparisonPlan:
 
     def tasks(self) -> list[ChangeTask]:
         """Return the tasks that compare all blocks in which rows may differ."""
-        require_bounded(self._grid, prod(self._counts), LARGEST_GRID)
+        scan.require_bounded(self._grid, prod(self._counts), scan.LARGEST_GRID)
         is_other = np.array(any(each.is_empty for each in self._versions))
         differs = {name: self._may_differ(name) for name in self._request.compared}
         uneven = [self._blocks_with(axis, each.uneven) for axis, each in enumerate(self._axes)]
         needed = reduce(np.logical_or, [*differs.values(), *uneven], is_other)
         needed = np.broadcast_to(needed & (self._with_rows(0) | self._with_rows(1)), self._counts)
         blocks = np.argwhere(needed).astype(np.int64)
-        require_bounded(self._grid, len(blocks), MOST_BLOCKS)
+        scan.require_bounded(self._grid, len(blocks), scan.MOST_BLOCKS)
         tasks = []
-        for numbers in split_blocks(blocks, self._grid, list(chain(*self._columns)), self._request.split):
+        for numbers in scan.split_blocks(
+            blocks, self._grid, list(chain(*self._columns)), self._request.split
+        ):
             low = (numbers.min(axis=0) * self._grid.block).tolist()
             high = ((numbers.max(axis=0) + 1) * self._grid.block).tolist()
             spans = list(zip(self._axes, low, high, strict=True))
@@ -355,7 +345,7 @@ class _ComparisonPlan:
             numbers = [np.unique(cells[axis].positions // chunk) for axis, chunk in steps]
             low = [int(each[0]) if len(each) else 0 for each in numbers]
             high = [int(each[-1]) + 1 if len(each) else 0 for each in numbers]
-            table = rows_in_box(self._versions[side].references(path), low, high)
+            table = scan.rows_in_box(self._versions[side].references(path), low, high)
             if any(stop - start > len(each) for start, stop, each in zip(low, high, numbers, strict=True)):
                 inside = [np.isin(table.index[:, axis], each) for axis, each in enumerate(numbers)]
                 table = table.select_chunks(np.logical_and.reduce(inside)).prune().compact()
@@ -429,7 +419,7 @@ class _ComparisonPlan:
             return blocks
         # Cells of the later version: labels that only the earlier one has are moved.
         numbers = [each.codes // size for each, size in zip(self._axes, self._grid.block, strict=True)]
-        return blocks | blocks_of_chunks(other, chunks, numbers, self._counts)
+        return blocks | scan.blocks_of_chunks(other, chunks, numbers, self._counts)
 
     def _with_rows(self, side: int) -> Mask:
         """Return the blocks in which a version has rows, before conditions that tasks evaluate."""
@@ -479,7 +469,7 @@ def change_batches(comparison: Comparison, task: ChangeTask) -> Iterator[pa.Reco
         if not any(map(len, rows)):
             return None
         arrays = [
-            cast(_values(comparison, columns[each.name.lower()], before, after, rows), each)
+            scan.cast(_values(comparison, columns[each.name.lower()], before, after, rows), each)
             for each in request.schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=request.schema)
@@ -511,7 +501,7 @@ class _VersionReader:
     def __init__(self, shared: SharedRows, rows: TaskRows) -> None:
         self.shared, (self.cells, tables) = shared, rows
         session = shared.shared.session(tables)
-        self.is_local = is_local(session, tables)
+        self.is_local = scan.is_local(session, tables)
         self._arrays = {path: array_at(session, path) for path in tables}
 
     def read(self, column: Column, cells: Sequence[AxisCells]) -> Values:

@@ -36,6 +36,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
+from frazil.arguments import misfit
 from frazil.arrow.cells import (
     BlockReader,
     Region,
@@ -47,9 +48,11 @@ from frazil.arrow.cells import (
     shape_of,
     spread,
 )
-from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
+from frazil.arrow.grid import Column, Grid, Values, as_texts, to_arrow
 from frazil.cf_times import Mask
 from frazil.changes.change_set import ChangeSet, ChunkChanges
+from frazil.errors import InvalidInputError
+from frazil.format.columns import I64
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -57,8 +60,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.runtime.session import is_sail
-from frazil.spark.tables.conditions import ColumnCondition
-from frazil.spark.tables.schemas import argument_error, to_spark, to_spark_type
+from frazil.spark.tables.schemas import ColumnCondition, to_spark, to_spark_type
 
 #: References of some arrays, by path.
 type Tables = Mapping[str, ChunkTable]
@@ -161,7 +163,7 @@ def matching_blocks(reader: BlockReader, grid: Grid, where: Iterable[ColumnCondi
 
 
 def blocks_of_chunks(
-    column: Column, chunks: NDArray[np.uint32], numbers: Sequence[NDArray[np.int64]], counts: Sequence[int]
+    column: Column, chunks: NDArray[np.uint32], numbers: Sequence[I64], counts: Sequence[int]
 ) -> Mask:
     """Return the blocks with cells of some chunks, or more blocks if the cells of a chunk are scattered.
 
@@ -229,7 +231,7 @@ class Scan:
 class ScanTask:
     """One task: its blocks (k, ndim), references by path, and the first cells and values of coordinates."""
 
-    blocks: NDArray[np.int64]
+    blocks: I64
     tables: Mapping[str, ChunkTable] = field(default_factory=dict)
     coordinates: Mapping[str, tuple[tuple[int, ...], Values]] = field(default_factory=dict)
 
@@ -284,7 +286,7 @@ def plan_scan(
     require_bounded(grid, int(np.count_nonzero(needed_blocks)), MOST_BLOCKS)
     size = np.array(grid.block, np.int64)
 
-    def task(blocks: NDArray[np.int64]) -> ScanTask:
+    def task(blocks: I64) -> ScanTask:
         low = blocks.min(axis=0) * size if grid.shape else np.zeros(0, np.int64)
         high = np.minimum((blocks.max(axis=0) + 1) * size, grid.shape) if grid.shape else low
         refs: dict[str, ChunkTable] = {}
@@ -311,7 +313,7 @@ def require_bounded(grid: Grid, blocks: int, most: int) -> None:
     """Raise ``InvalidInputError`` (``invalid-argument``) for more blocks than a query can plan."""
     if blocks > most:
         shape = " x ".join(map(str, grid.shape))
-        raise argument_error(
+        raise InvalidInputError(
             f"A query must read at most {most} blocks of cells, got {blocks} in a grid of "
             f"{prod(grid.shape)} cells ({shape}). Choose cells with the option where, skip missing chunks "
             "with include-missing=skip, or make blocks larger with block-rows. A LIMIT of the query does not "
@@ -319,9 +321,7 @@ def require_bounded(grid: Grid, blocks: int, most: int) -> None:
         )
 
 
-def split_blocks(
-    blocks: NDArray[np.int64], grid: Grid, columns: Sequence[Column], split: Split
-) -> list[NDArray[np.int64]]:
+def split_blocks(blocks: I64, grid: Grid, columns: Sequence[Column], split: Split) -> list[I64]:
     """Return the blocks of each task."""
     if not len(blocks):
         return []
@@ -355,8 +355,8 @@ class BlockCells:
 
     count: int
     region: Region = ()
-    along: tuple[NDArray[np.int64], ...] | None = None
-    rows: NDArray[np.int64] | None = None
+    along: tuple[I64, ...] | None = None
+    rows: I64 | None = None
     values: Mapping[str, Values] = field(default_factory=dict)
 
 
@@ -374,7 +374,7 @@ class ScanReader:
         self._task = task
         self._cells: dict[int, BlockCells] = {}
 
-    def block(self, number: NDArray[np.int64]) -> pa.RecordBatch:
+    def block(self, number: I64) -> pa.RecordBatch:
         """Return the rows of a block."""
         cells, columns = self.cells(number), list(zip(self.scan.grid.columns, self.scan.schema, strict=True))
         if not columns:
@@ -384,7 +384,7 @@ class ScanReader:
         arrays = [cast(self.rows(column, cells), field) for column, field in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.scan.schema)
 
-    def cells(self, number: NDArray[np.int64]) -> BlockCells:
+    def cells(self, number: I64) -> BlockCells:
         """Return the cells of a block that meet the conditions. Only columns of conditions are read."""
         grid = self.scan.grid
         starts = number * np.array(grid.block, np.int64)
@@ -439,7 +439,7 @@ class ScanReader:
             return whole
         return whole.take(np.ix_(*(cells.along[axis] for axis in column.axes)))
 
-    def lists(self, segments: NDArray[np.int64], number: int | None) -> pa.Array:
+    def lists(self, segments: I64, number: int | None) -> pa.Array:
         """Return a list of the values of a column for each segment, or their lengths without a ``number``.
 
         The cells of each block that meet the conditions stay in memory, for all columns.
@@ -481,16 +481,14 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise column_error(
-            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}"
-        ) from error
+        raise misfit(f"The column {field.name} must be {field.type}, got {array.type}: {error}") from error
 
 
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
     """Yield the values of each block of a task by column: masked arrays of shape (rows,)."""
     reader = ScanReader(scan, task)
 
-    def block(number: NDArray[np.int64]) -> list[Values] | None:
+    def block(number: I64) -> list[Values] | None:
         cells = reader.cells(number)
         return [reader.values(each, cells) for each in scan.grid.columns] if cells.count else None
 

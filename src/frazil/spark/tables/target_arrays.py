@@ -24,12 +24,14 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import conflicting, misfit, require_choice
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
-from frazil.arrow.grid import column_error, decoder, dims_of
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.arrow.grid import decoder, dims_of
+from frazil.errors import InvalidInputError
+from frazil.format.columns import I64
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.schemas import argument_error, is_number
+from frazil.spark.tables.schemas import is_number
 from frazil.spark.tables.write_layout import (
     NAN_AS_TEXT,
     UNITS,
@@ -41,6 +43,7 @@ from frazil.spark.tables.write_layout import (
     encode,
     layout_if_any,
     layout_of,
+    misplaced,
     open_array,
     open_arrays,
     to_numpy,
@@ -71,7 +74,7 @@ class AxisGrowth:
     """An axis with new coordinates: all ``values``, and the new position of each ``old`` one, ascending."""
 
     values: pa.Array
-    old: NDArray[np.int64]
+    old: I64
 
     @property
     def first_moved(self) -> int:
@@ -115,11 +118,10 @@ def require_behind(axis: RowAxis, fresh: pa.Array) -> None:
         last = coordinate_text(axis.values[axis.size - 1])
         early = coordinate_text(growth.values[growth.first_moved])
     if early:
-        raise InvalidInputError(
+        raise misplaced(
             f"New coordinates must be {place} along {axis.name}, {last}, in mode append, got {axis.name} = "
             f"{early}. Mode upsert (or backfill) inserts it in order. If several streams write to one axis, "
-            "use such a mode, or give each stream an axis of its own",
-            ErrorKind.INVALID_CHUNK_INDEX,
+            "use such a mode, or give each stream an axis of its own"
         )
 
 
@@ -188,13 +190,10 @@ def create_arrays(
     missing = [dim for dim in dims if dim not in schema.names]
     variables = [name for name in schema.names if name not in dims]
     if missing or not variables:
-        raise column_error(
-            f"The rows must have columns for the dimensions {', '.join(dims)} and at least one more, got "
-            f"{', '.join(schema.names)}"
-        )
+        raise misfit(f"Rows need columns for {', '.join(dims)} and one more, got {', '.join(schema.names)}")
     unknown = [dim for dim in chunks if dim not in dims]
     if unknown:
-        raise argument_error(f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}")
+        raise InvalidInputError(f"chunks must be for {', '.join(dims)}, got {', '.join(unknown)}")
     node = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
     sizes, existing = [], []
     for dim in dims:
@@ -247,9 +246,7 @@ def create_array(
     elif pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
         dtype = np.dtype(column.to_pandas_dtype()).name
     else:
-        raise column_error(
-            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}"
-        )
+        raise misfit(f"The column {name} must have numbers, booleans, text, times or durations, got {column}")
     fill: Any = None
     if name not in dims and pa.types.is_floating(column):
         fill, attributes["_FillValue"] = np.nan, NAN_AS_TEXT
@@ -303,29 +300,21 @@ def prepare(
     ``distinct`` has the coordinates of all rows by dimension.
     """
     mode, dims, append_dim = options.mode, options.dims, options.append_dim
-    if mode not in MODES:
-        raise InvalidInputError(
-            f"mode must be one of {', '.join(MODES)}, got {mode!r}", ErrorKind.UNKNOWN_CHOICE
-        )
+    require_choice("mode", mode, MODES)
     if append_dim is not None and mode != "append":
-        raise InvalidInputError(
-            f"append_dim must be given with mode append only, got {append_dim!r} with mode {mode}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
+        raise conflicting(f"append_dim must be given with mode append, got {append_dim!r} with mode {mode}")
     if options.merge_schema:
         add_columns(session, group, schema, options.chunks or {})
     layout = layout_if_any(session, group, schema.names, dims)
     if layout is None:
-        _require_append_dim(append_dim, dims or ())
+        if append_dim is not None:
+            require_choice("append_dim", append_dim, dims or ())
         existing = create_arrays(session, group, schema, distinct, options)
         layout = layout_of(session, group, schema.names)
         if not existing:
             return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
-        raise column_error(
-            f"dims must be the dimensions of the existing arrays, "
-            f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}"
-        )
+        raise misfit(f"dims must be {', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}")
     additions = _new_coordinates(layout, distinct, mode, append_dim)
     if mode == OVERWRITE and (box := box_around(layout, distinct)) is not None:
         _log.info("mode %s clears %s in `%s`", OVERWRITE, box_text(layout, box), layout.group)
@@ -371,7 +360,8 @@ def _new_coordinates(
 ) -> dict[str, pa.Array]:
     """Return the coordinates to add, by dimension."""
     along = append_dim or layout.axes[0].name
-    _require_append_dim(append_dim, [axis.name for axis in layout.axes])
+    if append_dim is not None:
+        require_choice("append_dim", append_dim, [axis.name for axis in layout.axes])
     out: dict[str, pa.Array] = {}
     for axis in layout.axes:
         values = distinct[axis.name]
@@ -380,31 +370,20 @@ def _new_coordinates(
         is_appended = mode == "append" and axis.name == along
         if is_appended and len(fresh) < len(values):
             existing = coordinate_text(values.filter(pa.array(positions >= 0))[0])
-            raise InvalidInputError(
-                f"Rows must be new along {along} in mode append, got {along} = {existing}, which exists. "
-                "Mode upsert overwrites it",
-                ErrorKind.INVALID_CHUNK_INDEX,
+            raise misplaced(
+                f"Rows must be new along {along} in mode append, got {along} = {existing}. Use mode upsert"
             )
         if len(fresh) and not is_appended and mode not in GROWING:
-            raise InvalidInputError(
+            raise misplaced(
                 f"The coordinates must exist in the repository in mode {mode}, got {axis.name} = "
                 f"{coordinate_text(fresh[0])}. Mode upsert adds it"
-                + ("" if mode == "append" else f", mode append if it is behind the others along {axis.name}"),
-                ErrorKind.INVALID_CHUNK_INDEX,
+                + ("" if mode == "append" else f", mode append if it is behind the others along {axis.name}")
             )
         if is_appended and axis.size:
             require_behind(axis, fresh)
         if len(fresh):
             out[axis.name] = fresh
     return out
-
-
-def _require_append_dim(append_dim: str | None, dims: Sequence[str]) -> None:
-    if append_dim is not None and append_dim not in dims:
-        raise InvalidInputError(
-            f"append_dim must be one of the dimensions {', '.join(dims)}, got {append_dim!r}",
-            ErrorKind.UNKNOWN_CHOICE,
-        )
 
 
 def _grow(session: Session, layout: RowLayout, name: str, fresh: pa.Array) -> bool:
@@ -414,10 +393,7 @@ def _grow(session: Session, layout: RowLayout, name: str, fresh: pa.Array) -> bo
     if axis.values is None:
         numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
         if numbers.min() < 0:
-            raise InvalidInputError(
-                f"The numbers of cells must be at least 0, got {name} = {numbers.min()}",
-                ErrorKind.INVALID_CHUNK_INDEX,
-            )
+            raise misplaced(f"The numbers of cells must be at least 0, got {name} = {numbers.min()}")
         size = int(numbers.max()) + 1
     else:
         growth = grow_axis(axis, fresh)
@@ -442,7 +418,7 @@ def _write_labels(session: Session, array: zarr.Array[Any], growth: AxisGrowth) 
     name = array.path.rpartition("/")[2]
     start = growth.first_moved
     if codec.calendar is not None:
-        raise column_error(
+        raise misfit(
             f"Times of the calendar {codec.calendar} must exist in `{array.path}`, got new ones. Rows cannot "
             "add them, because they are texts here: add them with `frazil.xarray` or `ingest`"
         )

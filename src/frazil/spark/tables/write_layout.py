@@ -28,16 +28,24 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.arrays.box_writing import missing_element, whole_chunks
-from frazil.arrow.grid import Decoder, column_error, decoder, dims_of, to_arrow
+from frazil.arrow.grid import Decoder, decoder, dims_of, to_arrow
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.format.columns import I64
 from frazil.jobs.blocks import regular_grid
 from frazil.jobs.engine import Task
 from frazil.jobs.task_results import Outcome
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
+
+
+def misplaced(text: str) -> InvalidInputError:
+    """Return the error (``invalid-chunk-index``) for rows whose cells are not where they must be."""
+    return InvalidInputError(text, ErrorKind.INVALID_CHUNK_INDEX)
+
 
 #: Times of new arrays.
 UNITS: Final = "microseconds since 1970-01-01"
@@ -58,17 +66,11 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     data = to_numpy(plain)
     column = f"The column {name}"
     if dtype.kind in "iu" and data.dtype.kind == "f" and (count := np.count_nonzero(np.isnan(data) & ~null)):
-        raise column_error(
-            f"{column} must have no NaN, because its array has integers, got {count}. Write null for a "
-            "missing value"
-        )
+        raise misfit(f"{column} must have no NaN in an array of integers, got {count}. Write null")
     if dtype.kind == "V" and len(plain):
         longest = pc.max(pc.binary_length(plain)).as_py() or 0
         if longest > dtype.itemsize:  # numpy would cut the value
-            raise column_error(
-                f"The values of the column {name} must have at most {dtype.itemsize} bytes, got one of "
-                f"{longest}"
-            )
+            raise misfit(f"The values of {name} must have at most {dtype.itemsize} bytes, got {longest}")
     return decoder.coding.encode(data, null, nearest=True, name=column)
 
 
@@ -83,18 +85,14 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if values.type == target:
         return values
     if not pa.types.is_null(values.type) and _kind(values.type) != _kind(target):
-        raise column_error(
-            f"The column {name} must have values of {target}, got {values.type}. Convert the values"
-        )
+        raise misfit(f"The column {name} must be {target}, got {values.type}. Convert them")
     try:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(target):
             return values.cast(pa.timestamp("us")).cast(target)  # times without a zone are UTC
         # Floats are rounded to the available precision; integers are kept exactly or refused.
         converted = values.cast(target, safe=not pa.types.is_floating(target))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise column_error(
-            f"The column {name} must have values of {target}, got {values.type}: {error}"
-        ) from error
+        raise misfit(f"The column {name} must be {target}, got {values.type}: {error}") from error
     if not pa.types.is_floating(target):
         return converted
     source, stored = to_numpy(pc.fill_null(values, 0)), to_numpy(pc.fill_null(converted, 0))
@@ -103,16 +101,13 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         large = np.flatnonzero((source > limit) | (source < -limit))
         lost = [at for at in large.tolist() if int(source[at]) != int(stored[at])]
         if lost:
-            raise column_error(
-                f"The column {name} must have integers that are exact in {target}, got {source[lost[0]]}, "
-                f"which is read as {int(stored[lost[0]])}"
+            raise misfit(
+                f"Column {name} must be exact in {target}, got {source[lost[0]]}, not {int(stored[lost[0]])}"
             )
     elif pa.types.is_floating(values.type):
         too_large = np.isinf(stored) & ~np.isinf(source)
         if too_large.any():
-            raise column_error(
-                f"The values of the column {name} must fit into {target}, got {source[too_large][0]}"
-            )
+            raise misfit(f"The values of {name} must fit into {target}, got {source[too_large][0]}")
     return converted
 
 
@@ -141,7 +136,7 @@ def to_numpy(values: pa.Array) -> NDArray[Any]:
     return times.view(f"{'M' if is_time else 'm'}8[{values.type.unit}]")
 
 
-type Positions = Sequence[NDArray[np.int64]]
+type Positions = Sequence[I64]
 #: The distinct values of the columns that are dimensions.
 type Distinct = Mapping[str, pa.Array]
 #: The first cell and the end of a box along each dimension.
@@ -156,18 +151,16 @@ class RowAxis:
     size: int
     values: pa.Array | None
 
-    def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
+    def find_positions(self, column: pa.Array) -> I64:
         """Return the positions of values, -1 for unknown values. Raise ``InvalidInputError`` for nulls."""
         if column.null_count:
-            raise column_error(
-                f"The column {self.name} must have a coordinate in every row, got {column.null_count} nulls"
-            )
+            raise misfit(f"The column {self.name} must have no nulls, got {column.null_count}")
         if self.values is None:
             at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
             return np.where((at >= 0) & (at < self.size), at, -1)
         keys = normalize_zeros(as_type(column, self.values.type, self.name))
         index = pc.fill_null(pc.index_in(keys, value_set=self.values), -1)
-        positions: NDArray[np.int64] = index.to_numpy(zero_copy_only=False).astype(np.int64)
+        positions: I64 = index.to_numpy(zero_copy_only=False).astype(np.int64)
         return positions
 
 
@@ -195,7 +188,7 @@ class RowLayout:
     axes: tuple[RowAxis, ...]
     variables: tuple[TableArray, ...]
     unit: tuple[int, ...]
-    edges: NDArray[np.int64]
+    edges: I64
     cleared: tuple[Box, ...] = ()
 
     @property
@@ -208,7 +201,7 @@ class RowLayout:
         """Number of units along each dimension."""
         return tuple(-(-size // step) for size, step in zip(self.shape, self.unit, strict=True))
 
-    def find_edges(self, boxes: Sequence[Box]) -> NDArray[np.int64]:
+    def find_edges(self, boxes: Sequence[Box]) -> I64:
         """Return the units (k, ndim) that the boxes contain in part."""
         parts = []
         for box in boxes:
@@ -231,15 +224,11 @@ class RowLayout:
             located.append(positions)
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
-                raise InvalidInputError(
-                    f"The coordinates must exist in the repository, got {axis.name} = {value!r}. Write "
-                    "with mode upsert or append to add new coordinates",
-                    ErrorKind.INVALID_CHUNK_INDEX,
-                )
+                raise misplaced(f"Coordinates must exist, got {axis.name} = {value!r}. Mode upsert adds them")
         return located
 
 
-def flat_index(positions: Positions, shape: Sequence[int]) -> NDArray[np.int64]:
+def flat_index(positions: Positions, shape: Sequence[int]) -> I64:
     """Return one number for the positions of each row along the dimensions of a shape."""
     index = np.zeros_like(positions[0])
     for at, size in zip(positions, shape, strict=True):
@@ -254,20 +243,16 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> RowLayout:
     dims = dims or tuple(arrays)
     variables = {name: array for name, array in arrays.items() if name not in dims}
     if not variables:
-        raise NodeNotFoundError(
-            f"The group `{group}` must have an array for one of the columns {', '.join(names)}, got none"
-        )
+        raise NodeNotFoundError(f"`{group}` must have an array for one of {', '.join(names)}, got none")
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
-            raise column_error(
+            raise misfit(
                 f"The columns must be dimensions ({', '.join(dims)}) or arrays on all dimensions, got {name}"
                 f"{'' if name in variables else '. merge_schema (the option mergeSchema) adds an array'}"
             )
     missing = [dim for dim in dims if dim not in names]
     if missing:
-        raise column_error(
-            f"The rows must have a column for each dimension, got none for {', '.join(missing)}"
-        )
+        raise misfit(f"Rows must have a column for each dimension, got none for {', '.join(missing)}")
     first = next(iter(variables.values()))
     sizes = dict(zip(dims_of(first), first.shape, strict=True))
     axes = tuple(_axis(session, group, dim, sizes[dim]) for dim in dims)
@@ -328,9 +313,7 @@ def _axis(session: Session, group: str, dim: str, size: int) -> RowAxis:
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
-        raise column_error(
-            f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish"
-        )
+        raise misfit(f"`{array.path}` must have each coordinate once, got some twice")
     return RowAxis(dim, size, values)
 
 
@@ -345,7 +328,7 @@ def require_distinct_names(names: Sequence[str]) -> None:
     """Raise ``InvalidInputError`` for two columns of one name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise column_error(f"The columns must have different names, got several named {', '.join(twice)}")
+        raise misfit(f"The columns must have different names, got several named {', '.join(twice)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,12 +339,12 @@ class UnitGroups:
     """
 
     layout: RowLayout
-    ranks: tuple[NDArray[np.int64], ...]
+    ranks: tuple[I64, ...]
     counts: tuple[int, ...]
     groups: int
 
     @staticmethod
-    def of(layout: RowLayout, touched: Sequence[NDArray[np.int64]], groups: int) -> UnitGroups:
+    def of(layout: RowLayout, touched: Sequence[I64], groups: int) -> UnitGroups:
         """Return a grouping of the units at ``touched``, positions along each dimension, and of the edges."""
         ranks = []
         for axis, (positions, step, count) in enumerate(zip(touched, layout.unit, layout.units, strict=True)):
@@ -382,7 +365,7 @@ class UnitGroups:
         positions = self.layout.require_positions(rows)
         return self._groups_of([at // step for at, step in zip(positions, self.layout.unit, strict=True)])
 
-    def edges(self, group: int) -> NDArray[np.int64]:
+    def edges(self, group: int) -> I64:
         """Return those edges (k, ndim) of the layout that a task writes."""
         every = self.layout.edges
         return np.asarray(every[self._groups_of(list(every.T)) == group])
@@ -478,9 +461,7 @@ def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str
     return f"Write {counted(count, 'row')} to `/{group.strip('/')}` ({names}), mode {mode}"
 
 
-def write_rows(
-    session: Session, layout: RowLayout, rows: pa.Table, edges: NDArray[np.int64] | None = None
-) -> Outcome:
+def write_rows(session: Session, layout: RowLayout, rows: pa.Table, edges: I64 | None = None) -> Outcome:
     """Write the rows to the arrays of the layout, through a session or a fork.
 
     Cleared cells without a row get the missing element of their array. ``edges`` (k, ndim) are units that are
@@ -493,10 +474,7 @@ def write_rows(
     if len(twice):
         row = int(order[twice[0]])
         cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()!r}" for axis in layout.axes)
-        raise InvalidInputError(
-            f"Each cell must have one row, got {len(twice)} more, the first at {cell}",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        )
+        raise misplaced(f"Each cell must have one row, got {len(twice)} more, the first at {cell}")
     units = [at // step for at, step in zip(positions, layout.unit, strict=True)]
     number = flat_index(units, layout.units)
     order = np.argsort(number, kind="stable")

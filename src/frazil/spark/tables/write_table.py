@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from frazil.arrow.grid import column_error
+from frazil.arguments import misfit
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, Task, description
@@ -37,35 +37,11 @@ from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_results import Outcome
 from frazil.repository.session.session import ForkSession, Session
-from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
-from frazil.spark.runtime.on_spark import RESULTS, labelled
+from frazil.spark.runtime.on_spark import RESULTS, SPARK_ERRORS, causes_only, from_spark, labelled, marked
 from frazil.spark.runtime.session import is_sail
+from frazil.spark.tables import target_arrays, write_layout
 from frazil.spark.tables.options import Options, choice, flag, listed, require_branch
-from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
-from frazil.spark.tables.target_arrays import (
-    MODES,
-    OVERWRITE,
-    WriteOptions,
-    box_around,
-    box_text,
-    new_columns,
-    prepare,
-)
-from frazil.spark.tables.write_layout import (
-    CURRENT,
-    ArrowRows,
-    Distinct,
-    RowLayout,
-    UnitGroups,
-    distinct_values,
-    layout_if_any,
-    message_of,
-    open_arrays,
-    require_distinct_names,
-    rows_digest,
-    with_rows,
-    write_rows,
-)
+from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 
 #: The column that has the number of the group of a row.
 _GROUP: Final = "__frazil_group"
@@ -84,7 +60,7 @@ class DataFrameRows:
         """The columns of the rows, as an Arrow schema."""
         return to_arrow_schema(self.frame.schema)
 
-    def distinct(self, dims: Sequence[str]) -> Distinct:
+    def distinct(self, dims: Sequence[str]) -> write_layout.Distinct:
         """Return the distinct values of some columns, by one Spark job."""
         columns = self.frame.select(*dims)
         schema = to_arrow_schema(columns.schema)
@@ -95,7 +71,9 @@ class DataFrameRows:
                 for values, column in zip(parts, batch.columns, strict=True):
                     values.append(pc.unique(column))
             lists = [
-                pa.array([distinct_values(values).cast(field.type).to_pylist()], pa.list_(field.type))
+                pa.array(
+                    [write_layout.distinct_values(values).cast(field.type).to_pylist()], pa.list_(field.type)
+                )
                 for values, field in zip(parts, schema, strict=True)
                 if values
             ]
@@ -105,7 +83,7 @@ class DataFrameRows:
         as_lists = pa.schema([pa.field(field.name, pa.list_(field.type)) for field in schema])
         every = self._result(unique, columns.mapInArrow(unique, to_spark(as_lists)).toArrow)
         return {
-            name: distinct_values(
+            name: write_layout.distinct_values(
                 [each.flatten() for each in every[name].chunks] or [pa.array([], field.type)]
             ).cast(field.type)
             for name, field in zip(dims, schema, strict=True)
@@ -118,13 +96,13 @@ class DataFrameRows:
         def sums(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 rows = pa.table(batch.columns, schema.names).cast(schema)
-                yield pa.RecordBatch.from_pydict({"digest": [rows_digest(rows).to_bytes(8)]})
+                yield pa.RecordBatch.from_pydict({"digest": [write_layout.rows_digest(rows).to_bytes(8)]})
 
         digests = self._result(sums, self.frame.mapInArrow(sums, "digest binary").collect)
         return sum(int.from_bytes(row[0]) for row in digests) % 2**64
 
     def run(
-        self, grouping: UnitGroups, task: Task, messages: Mapping[int, bytes], shared: bytes
+        self, grouping: write_layout.UnitGroups, task: Task, messages: Mapping[int, bytes], shared: bytes
     ) -> Iterator[bytes]:
         """Send each row to the task of its group, and yield the results of the tasks."""
         schema, token = self.schema, str(uuid.uuid4())
@@ -139,7 +117,7 @@ class DataFrameRows:
                 yield pa.RecordBatch.from_arrays([*batch.columns, group], [*schema.names, _GROUP])
 
         def result_of(number: int, rows: pa.Table) -> pa.Table:
-            with with_rows(rows):
+            with write_layout.with_rows(rows):
                 try:
                     result = task(shared, messages[number])
                 except BaseException as error:
@@ -172,10 +150,8 @@ class DataFrameRows:
         grouped = self.frame.mapInArrow(key, keyed)
         if is_sail(self.frame.sparkSession):  # it has no partition by number
             of_tasks = self.frame.sparkSession.createDataFrame([(each,) for each in messages], "id int")
-            nested = grouped.mapInArrow(
-                nest, StructType().add(_ROWS, to_spark(schema)).add(_GROUP, "integer")
-            )
-            both = of_tasks.groupBy("id").cogroup(nested.groupBy(_GROUP))
+            rows = grouped.mapInArrow(nest, StructType().add(_ROWS, to_spark(schema)).add(_GROUP, "integer"))
+            both = of_tasks.groupBy("id").cogroup(rows.groupBy(_GROUP))
             call = both.applyInArrow(work_on_sail, RESULTS).collect
         else:
             call = grouped.repartitionById(grouping.groups, _GROUP).mapInArrow(work, RESULTS).collect
@@ -192,7 +168,7 @@ class DataFrameRows:
 
 
 #: Rows that a job writes.
-type RowSource = ArrowRows | DataFrameRows
+type RowSource = write_layout.ArrowRows | DataFrameRows
 #: Bytes of elements that one task writes, if the number of tasks is not given.
 TARGET_BYTES: Final = 128 << 20
 #: The message of a task: the number of its group.
@@ -202,7 +178,7 @@ _MARK: Final = re.compile(rb"frazil rows (\d{8})")
 def job_of(
     source: RowSource,
     target: Target,
-    options: WriteOptions,
+    options: target_arrays.WriteOptions,
     *,
     id: str | None = None,
     message: str | None = None,
@@ -217,13 +193,13 @@ def job_of(
     def prepare_arrays(session: Session) -> Tasks:
         group = "/" + target.group.strip("/")
         distinct = source.distinct(dims_for(session, group, source.schema, options.dims))
-        layout = prepare(session, group, source.schema, distinct, options)
+        layout = target_arrays.prepare(session, group, source.schema, distinct, options)
         touched = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
         with_cells = [len(np.unique(at // step)) for at, step in zip(touched, layout.unit, strict=True)]
         units = math.prod(with_cells) + len(layout.edges)
         size = math.prod(layout.unit) * sum(each.dtype.itemsize for each in layout.variables)
         groups = options.partitions or max(-(-units * size // TARGET_BYTES), 2 * (os.cpu_count() or 1))
-        engine.grouping = grouping = UnitGroups.of(layout, touched, groups)
+        engine.grouping = grouping = write_layout.UnitGroups.of(layout, touched, groups)
         items = [b"frazil rows %08d" % number for number in range(grouping.groups if grouping.total else 0)]
         return Tasks(items, grouping)
 
@@ -247,21 +223,21 @@ def job_of(
 
 def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str] | None) -> list[str]:
     """Return the dimensions of the rows: those of the existing arrays, or ``dims``."""
-    require_distinct_names(schema.names)
-    result = list(open_arrays(session, group, schema.names)[1] or dims or ())
+    write_layout.require_distinct_names(schema.names)
+    result = list(write_layout.open_arrays(session, group, schema.names)[1] or dims or ())
     missing = [name for name in result if name not in schema.names]
     if missing or not result:
         problem = "no column that is an array. Pass dims to create arrays"
         if missing:
             problem = f"none for {', '.join(missing)}"
-        raise column_error(f"The rows must have a column for each dimension, got {problem}")
+        raise misfit(f"The rows must have a column for each dimension, got {problem}")
     return result
 
 
-def _write(fork: ForkSession, shared: UnitGroups, item: bytes) -> Outcome:
+def _write(fork: ForkSession, shared: write_layout.UnitGroups, item: bytes) -> Outcome:
     """Return the work of a task: it writes the rows and the edges of its group."""
     number = int(_MARK.search(item)[1])  # type: ignore[index]  # made above
-    return write_rows(fork, shared.layout, CURRENT.get(), shared.edges(number))
+    return write_layout.write_rows(fork, shared.layout, write_layout.CURRENT.get(), shared.edges(number))
 
 
 class _RowEngine:
@@ -271,7 +247,7 @@ class _RowEngine:
 
     def __init__(self, rows: RowSource) -> None:
         self._rows = rows
-        self.grouping: UnitGroups | None = None
+        self.grouping: write_layout.UnitGroups | None = None
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         assert self.grouping is not None
@@ -351,15 +327,15 @@ def write_table(
         # Arrow cannot take rows of string views.
         is_view = pa.types.is_string_view
         fields = [each.with_type(pa.string()) if is_view(each.type) else each for each in rows.schema]
-        source = ArrowRows(rows.cast(pa.schema(fields)))
+        source = write_layout.ArrowRows(rows.cast(pa.schema(fields)))
     elif not hasattr(rows, "sparkSession"):
-        raise argument_error(
+        raise InvalidInputError(
             f"rows must be a DataFrame of Spark or a pyarrow.Table, got {type(rows).__module__}."
             f"{type(rows).__qualname__}. pyarrow.Table.from_pandas makes a table of a pandas.DataFrame"
         )
     else:
         source = DataFrameRows(rows)
-    options = WriteOptions(mode, dims, append_dim, chunks, partitions, merge_schema)
+    options = target_arrays.WriteOptions(mode, dims, append_dim, chunks, partitions, merge_schema)
     job, engine = job_of(source, target, options, id=job_id, message=message, metadata=metadata)
     return run_job(job, engine, progress=progress)
 
@@ -398,7 +374,7 @@ def received(messages: Iterable[WriterCommitMessage | None]) -> list[pa.Table]:
 
 
 @causes_only
-class RowWriter(DataSourceArrowWriter):
+class SparkRowWriter(DataSourceArrowWriter):
     """The writer of rows: see the module.
 
     Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` names the mode exactly. There
@@ -406,24 +382,24 @@ class RowWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, repo: Repository, options: Options, schema: pa.Schema, overwrite: bool) -> None:
-        usual = OVERWRITE if overwrite else "append"
-        self._options = write_options({"write": usual, **options}, MODES)
+        usual = target_arrays.OVERWRITE if overwrite else "append"
+        self._options = write_options({"write": usual, **options}, target_arrays.MODES)
         self._schema = schema
         self._target = Target(repo, require_branch(options), options.get("group", "/"))
         self._message = options.get("message")
         self._id = options.get("job-id")
-        self._layout: RowLayout | None = None
+        self._layout: write_layout.RowLayout | None = None
         session = repo.writable_session(self._target.branch)
         group = "/" + self._target.group.strip("/")
-        if not (self._options.merge_schema and new_columns(session, group, schema.names)):
-            self._layout = layout_if_any(session, group, schema.names, self._options.dims)
+        if not (self._options.merge_schema and target_arrays.new_columns(session, group, schema.names)):
+            self._layout = write_layout.layout_if_any(session, group, schema.names, self._options.dims)
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
         # Spark's batches have the time zone of the session, and fields that may be null.
         tables = [pa.table(each.columns, self._schema.names).cast(self._schema) for each in iterator]
         rows = pa.concat_tables([self._schema.empty_table(), *tables])
-        return SentRows(sent(rows), 0 if self._id is None else rows_digest(rows))
+        return SentRows(sent(rows), 0 if self._id is None else write_layout.rows_digest(rows))
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -437,12 +413,16 @@ class RowWriter(DataSourceArrowWriter):
             )
         if not size:
             return
-        rows = ArrowRows(pa.concat_tables(received(done)), sum(each.digest for each in done) % 2**64)
+        rows = write_layout.ArrowRows(
+            pa.concat_tables(received(done)), sum(each.digest for each in done) % 2**64
+        )
         mode = self._options.mode
-        if mode == OVERWRITE and self._layout is not None:
-            box = box_around(self._layout, rows.distinct([axis.name for axis in self._layout.axes]))
-            mode += "" if box is None else f" of {box_text(self._layout, box)}"
-        summary = message_of(len(rows.table), self._schema.names, self._target.group, mode)
+        if mode == target_arrays.OVERWRITE and self._layout is not None:
+            box = target_arrays.box_around(
+                self._layout, rows.distinct([axis.name for axis in self._layout.axes])
+            )
+            mode += "" if box is None else f" of {target_arrays.box_text(self._layout, box)}"
+        summary = write_layout.message_of(len(rows.table), self._schema.names, self._target.group, mode)
         place = self._target.repo.storage.label()
         job, engine = job_of(
             rows,
@@ -459,14 +439,12 @@ class RowWriter(DataSourceArrowWriter):
             raise
 
 
-def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
+def write_options(options: Options, modes: Sequence[str]) -> target_arrays.WriteOptions:
     """Return how rows are written: the option ``write`` is one of the modes, by default the first."""
     pairs = [each.partition("=") for each in listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
-        raise argument_error(
-            f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}"
-        )
-    return WriteOptions(
+        raise InvalidInputError(f"Option `chunks` must be as in time=24,lat=100, got {options['chunks']!r}")
+    return target_arrays.WriteOptions(
         choice(options, "write", tuple(modes)),
         listed(options, "dims") or None,
         options.get("append-dim"),

@@ -1,0 +1,171 @@
+/** What a picture of a plane has besides its cells: axes, a colour bar, and the points of a person. */
+
+import type { Axis } from "../array/axes";
+import { cssColour, type Limits } from "../array/colour";
+import type { Scale } from "../array/scale";
+import { clamp, f64, u32 } from "../base/lists";
+import { css } from "../page/canvas";
+import { fitted, FONT } from "../page/text";
+
+export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
+type Context = CanvasRenderingContext2D;
+const DIGIT = 8; // pixels, in the widest of the usual fonts
+// What an axis and a colour bar have besides their texts: ticks and title
+const AXIS_SIDES = 26;
+const BAR_SIDES = 52;
+
+/** The colours of numbers, the name of the numbers, and round values for a colour bar. */
+export interface Bar extends Pick<Scale, "ticks"> {
+  readonly limits: Limits;
+  readonly colours: Uint32Array;
+  readonly title: string;
+}
+
+/** A point that a person chose. */
+export interface Mark {
+  readonly column: number;
+  readonly row: number;
+  readonly colour: string;
+  readonly text: string;
+}
+
+const fit = (context: Context, text: string, width: number): string =>
+  fitted(text, width, (part) => context.measureText(part).width);
+
+/** A title that goes up, in the middle of a height. */
+function upwards(context: Context, title: string, left: number, top: number, height: number): void {
+  context.save();
+  context.translate(left, top + height / 2);
+  context.rotate(-Math.PI / 2);
+  context.textAlign = "center";
+  context.fillText(fit(context, title, height), 0, 0);
+  context.restore();
+}
+
+/** The number of letters of the longest label. */
+const longest = (texts: readonly { readonly text: string }[]): number =>
+  Math.max(0, ...texts.map(({ text }) => text.length));
+
+/** The room that a colour bar needs: more if its texts are no numbers. */
+export function barWidth(ticks: Bar["ticks"], limits: Limits): number {
+  const letters = longest([4, 8].flatMap((most) => ticks(limits, most)));
+  return clamp(BAR_SIDES + letters * DIGIT, MARGIN.right, 220);
+}
+
+/** The colour bar: 14 pixels, then numbers and title. */
+export function drawBar(
+  context: Context,
+  { colours, limits, title, ticks }: Bar,
+  left: number,
+  top: number,
+  height: number,
+): void {
+  const width = barWidth(ticks, limits);
+  for (let at = 0; at < 128; at++) {
+    context.fillStyle = cssColour(u32(colours, 255 - at * 2));
+    context.fillRect(left, top + (at / 128) * height, 14, height / 128 + 1);
+  }
+  context.strokeStyle = css("quiet");
+  context.strokeRect(left - 0.5, top - 0.5, 15, height + 1);
+  context.fillStyle = css("text");
+  context.font = FONT;
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  let edge = Infinity;
+  for (const { value, text } of ticks(limits, Math.min(8, height / 36))) {
+    const where = top + height * (1 - (value - limits[0]) / (limits[1] - limits[0]));
+    if (where > edge - 13) continue;
+    edge = where;
+    context.fillText(
+      fit(context, text, width - BAR_SIDES),
+      left + 20,
+      clamp(where, top + 6, top + height - 6),
+    );
+  }
+  upwards(context, title, left + width - 24, top, height);
+}
+
+/** A point that a person chose, with two rings, so that it shows on all colours. */
+export function drawMark(context: Context, { colour, text }: Mark, x: number, y: number): void {
+  context.save();
+  for (const [stroke, width] of [
+    [css("page"), 5],
+    [css("text"), 3],
+    [colour, 2],
+  ] as const) {
+    context.beginPath();
+    context.arc(x, y, 5, 0, 2 * Math.PI);
+    context.strokeStyle = stroke;
+    context.lineWidth = width;
+    context.stroke();
+  }
+  context.font = `bold ${FONT}`;
+  context.textAlign = "left";
+  context.textBaseline = "bottom";
+  context.lineWidth = 3;
+  context.strokeStyle = css("page");
+  context.strokeText(text, x + 7, y - 4);
+  context.fillStyle = css("text");
+  context.fillText(text, x + 7, y - 4);
+  context.restore();
+}
+
+/** The room for the texts of a vertical axis. */
+export function marginOf(axis: Axis): number {
+  const letters = longest([4, 10].flatMap((most) => labels(axis, most)));
+  return clamp(AXIS_SIDES + letters * DIGIT, MARGIN.left, 160);
+}
+
+/** Places on an axis with their texts: round numbers where the axis has some, else even steps of the index. */
+function labels(axis: Axis, most: number): { place: number; text: string }[] {
+  const { edges, length, numbers, scale } = axis;
+  const step = Math.max(1, Math.ceil(length / Math.max(1, most)));
+  const places =
+    numbers && edges && length > 1
+      ? scale.ticks(extent(numbers), most).map(({ value, text }) => ({ place: axis.place(value), text }))
+      : Array.from({ length: Math.ceil(length / step) }, (_, at) => ({
+          place: axis.centre(at * step),
+          text: axis.label(at * step),
+        }));
+  return places.sort((a, b) => a.place - b.place);
+}
+
+/** The ends of rising or falling numbers, the lower one first. */
+function extent(values: Float64Array): Limits {
+  const [first, last] = [f64(values, 0), f64(values, values.length - 1)];
+  return [Math.min(first, last), Math.max(first, last)];
+}
+
+type Frame = { readonly left: number; readonly top: number; readonly width: number; readonly height: number };
+
+/** A frame with the labels and the titles of both axes. */
+export function drawAxes(context: Context, x: Axis, y: Axis, { left, top, width, height }: Frame): void {
+  context.strokeStyle = css("quiet");
+  context.lineWidth = 1;
+  context.strokeRect(left - 0.5, top - 0.5, width + 1, height + 1);
+  context.fillStyle = css("text");
+  context.font = FONT;
+  context.textAlign = "center";
+  context.textBaseline = "top";
+  let edge = -Infinity;
+  for (const { place: at, text } of labels(x, width / 90)) {
+    const where = left + at * width;
+    const half = context.measureText(text).width / 2;
+    if (where - half < edge + 8) continue;
+    edge = where + half;
+    context.fillRect(where, top + height, 1, 5);
+    context.fillText(text, where, top + height + 8);
+  }
+  context.fillText(fit(context, x.title, width), left + width / 2, top + height + 28);
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  edge = -Infinity;
+  for (const { place: at, text } of labels(y, height / 40)) {
+    const where = top + at * height;
+    if (where < edge + 14) continue;
+    edge = where;
+    context.fillRect(left - 5, where, 5, 1);
+    context.fillText(fit(context, text, left - AXIS_SIDES), left - 8, where);
+  }
+  upwards(context, y.title, 10, top, height);
+}

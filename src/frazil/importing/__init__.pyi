@@ -1,4 +1,0 @@
-__all__: list[str]
-
-from frazil.importing.importer import ImportReport as ImportReport
-from frazil.importing.importer import upgrade as upgrade
