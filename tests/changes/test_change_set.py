@@ -1,4 +1,4 @@
-"""A change set against a dict of documents: what is there, and what the transaction log contains."""
+"""A change set against a dict of documents, moves against a dict of paths, and what documents mean."""
 
 from __future__ import annotations
 
@@ -10,15 +10,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
-from frazil.changes.change_set import ChangeSet, Coords, PreparedManifests, table_of, transaction_log
+from frazil.changes.change_set import (
+    ChangeSet,
+    Coords,
+    Moves,
+    MoveTree,
+    PreparedManifests,
+    composed_moves,
+    moved_nodes,
+    table_of,
+    transaction_log,
+)
 from frazil.changes.merge import merge_forks
-from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.changes.zarr_metadata import parse_node
+from frazil.errors import AlreadyExistsError, ErrorKind, IcechunkError, InvalidInputError, NodeNotFoundError
 from frazil.format.ids import id_list
 from frazil.format.manifest import InlineRef
-from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable
+from frazil.format.nodes import Node, NodeTable
+from frazil.format.snapshot import ManifestFiles, ManifestRef
 from frazil.format.transaction_log import TransactionLog
 
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
@@ -166,3 +179,107 @@ def test_the_same_document_is_no_change() -> None:
     assert again.updated == {b"12345678"}
     again.delete_node(base, "/g")
     assert (again.updated, again.deleted) == (set(), {b"12345678": False})
+
+
+BASE = ("/", "/a", "/a-b", "/a/b", "/a/b/c", "/d", "/d/e", "/f")
+PLACES = (*BASE, "/g", "/a/g", "/d/g", "/d/f", "/d/a", "/f/a", "/f/d", "/a/b/f")
+pairs = st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(PLACES)), min_size=1, max_size=14)
+
+
+def nodes() -> NodeTable:
+    return NodeTable.from_nodes([Node(path.encode().ljust(8), path, b"{}", None) for path in BASE])
+
+
+def paths_of(table: NodeTable) -> dict[str, bytes]:
+    return dict(zip(table.paths_list(), map(bytes, table.ids), strict=True))
+
+
+@settings(max_examples=examples(300))
+@given(steps=pairs, cut=st.integers(0, 14))
+@example([("/f", "/d/f"), ("/d/f", "/g"), ("/d", "/a/g")], 14)
+def test_subtrees_go_together(steps: list[tuple[str, str]], cut: int) -> None:
+    base = nodes()
+    model = paths_of(base)
+    moves, first = Moves(), Moves()
+    tree = MoveTree(base, moves)
+    for number, (source, target) in enumerate(steps):
+        if number == cut:  # somebody else goes on from here
+            first, moves = moves, Moves()
+            base_then = moved_nodes(base, first)
+            tree = MoveTree(base_then, moves)
+        try:
+            tree.move(source, target)
+        except IcechunkError:
+            parent = target.rpartition("/")[0] or "/"
+            below = source == "/" or f"{target}/".startswith(f"{source}/")
+            assert source not in model or target in model or parent not in model or below
+            continue
+        below_source = [path for path in model if f"{path}/".startswith(f"{source}/")]
+        model.update({target + path[len(source) :]: model.pop(path) for path in below_source})
+        assert all((tree.find_node(path) >= 0) == (path in model) for path in PLACES)
+    whole = composed_moves(first, moves)
+    assert paths_of(moved_nodes(base, whole)) == model
+    assert paths_of(moved_nodes(moved_nodes(base, first), moves)) == model
+    assert {move.source for move in whole.values()} <= set(BASE)
+    assert {path for path, id_ in model.items() if bytes(id_).rstrip().decode() != path} == {
+        move.target for move in whole.values() if move.source != move.target
+    }
+
+
+def document(shape: Any = (10, 6), grid: dict[str, Any] | None = None, **more: Any) -> bytes:
+    node = {"zarr_format": 3, "node_type": "array", "shape": list(shape), "data_type": "int32"}
+    return json.dumps({**node, "chunk_grid": grid or regular(4, 6), **more}).encode()
+
+
+def rectilinear(*axes: Any) -> dict[str, Any]:
+    return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": list(axes)}}
+
+
+def regular(*shape: int) -> dict[str, Any]:
+    return {"name": "regular", "configuration": {"chunk_shape": list(shape)}}
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid", "counts"),
+    [
+        ((10, 6), regular(4, 6), (3, 1)),
+        ((0, 6), regular(4, 4), (0, 2)),
+        ((), regular(), ()),
+        ((10, 6), rectilinear([2, 3, 5], [4, 2]), (3, 2)),
+        ((10, 6), rectilinear(1, [1, 5]), (10, 2)),
+        ((3, 1, 1), rectilinear([[1, 3]], 1, 1), (3, 1, 1)),
+        ((4,), rectilinear([2, 3, 5]), (2,)),
+        ((0,), rectilinear([2]), (0,)),
+        ((2**32 - 1,), regular(1), (2**32 - 1,)),
+    ],
+)
+def test_number_of_chunks(shape: Any, grid: dict[str, Any], counts: tuple[int, ...]) -> None:
+    array = parse_node(document(shape, grid))
+    assert array is not None
+    assert array.num_chunks == counts
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"zarr_format": 2, "node_type": "group"}',
+        b'{"zarr_format": 3, "node_type": "table"}',
+        document(shape=(-1, 6)),
+        document(shape=(1.5, 6)),
+        document(shape=(10,)),
+        document(grid={"name": "hexagonal", "configuration": {}}),
+        document(grid=regular(0, 1)),
+        document(grid=rectilinear([2, 3], 6)),
+        document(grid=rectilinear([], 6)),
+        document(grid=rectilinear([[1, 2, 3]], 6)),
+        document(dimension_names=["y"]),
+        document((2**33,), regular(1)),
+    ],
+)
+def test_other_documents_are_refused(bad: bytes) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        parse_node(bad)
+    assert error.value.kind == ErrorKind.BAD_METADATA

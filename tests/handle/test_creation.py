@@ -1,18 +1,24 @@
-"""The creation of repositories: where it is refused."""
+"""Where the creation of repositories is refused, and when a session warns about lost changes."""
 
 from __future__ import annotations
 
+import gc
 import pickle
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zarr
 from tests.support.object_server import Conditions, ObjectServer
 from tests.support.servers import s3_bucket
 
 import frazil
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError, UncommittedChangesWarning
 from frazil.importing.importer import require_writable
 from frazil.storage import Storage
 from frazil.storage.object_store import ObjectStorage
@@ -88,3 +94,100 @@ def test_history_and_upkeep_are_objects_of_the_handle() -> None:
     assert len(pickle.loads(pickle.dumps(repo.history)).log(branch="main")["id"]) == 1
     shared = {name for name in dir(repo.history) if hasattr(frazil.Repository, name) and name[0] != "_"}
     assert shared == set()
+
+
+def _dropped(repo: frazil.Repository) -> None:
+    zarr.create_group(repo.writable_session("main").store, path="new")
+
+
+def _moved(repo: frazil.Repository) -> None:
+    repo.rearrange_session("main").move("/old", "/new")
+
+
+def _committed(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="new")
+    session.commit("new")
+
+
+def _rebased(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="first")
+    _committed(repo)
+    session.rebase(frazil.ConflictDetector())
+    session.commit("first")
+
+
+def _discarded(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="new")
+    session.discard_changes()
+
+
+def _fork(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_group(session.fork().store, path="new")
+
+
+def _failed_block(repo: frazil.Repository) -> None:
+    with suppress(RuntimeError), repo.transaction("main", message="new") as store:
+        zarr.create_group(store, path="new")
+        raise RuntimeError
+
+
+def _failed_commit(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="first")
+    _committed(repo)
+    with pytest.raises(frazil.ConflictError):
+        session.commit("first")
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (_dropped, 1),
+        (_moved, 1),
+        (_committed, 0),
+        (_rebased, 0),
+        (_discarded, 0),
+        (_fork, 0),
+        (_failed_block, 0),
+        (_failed_commit, 0),
+    ],
+)
+def test_lost_changes(work: Callable[[frazil.Repository], None], expected: int) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="old") as store:
+        zarr.create_group(store, path="old")
+    gc.collect()  # the sessions of other tests
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work(repo)
+        gc.collect()
+    assert [each.category for each in caught] == [UncommittedChangesWarning] * expected
+
+
+@pytest.mark.parametrize(("end", "expected"), [("", True), ("session.commit('new')", False)])
+def test_the_end_of_a_program(end: str, expected: bool) -> None:
+    program = (
+        "import frazil, zarr; repo = frazil.Repository.create(frazil.in_memory_storage());"
+        f"session = repo.writable_session('main'); zarr.create_group(session.store, path='new'); {end}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ("UncommittedChangesWarning" in done.stderr) == expected
+
+
+def test_a_write_after_the_commit_says_so() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="new")
+    session.commit("new")
+    group = zarr.open_group(session.store, mode="a")
+    for write in (
+        lambda: group.create_group("more"),
+        lambda: zarr.open_group(session.store, mode="w"),
+        lambda: session.move("/new", "/moved"),
+    ):
+        with pytest.raises(frazil.ReadOnlyError, match=r"has committed.*writable_session"):
+            write()

@@ -4,9 +4,6 @@
 ``layout``            the arrays of the repository, and a version as one row of numbers
 ``log``               the JSON lines of a worker: what it begins, and the answer that it gets
 ``client``            a worker as a client of the repository
-``commits``           operations that write numbers
-``versions``          operations on versions: compaction, expiration, collection and others
-``refs``              operations on branches, tags and metadata
 ``operations``        all operations, and how often a worker does each
 ``worker``            what one worker does
 ``launcher``          starts workers as forks of one process

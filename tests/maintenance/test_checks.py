@@ -474,11 +474,6 @@ def unsorted_arrays(storage: MemoryStorage) -> None:
     storage.put(key, patched(storage.get(key), MANIFEST, lambda patch: patch.swap(patch.root, 1)))
 
 
-def node_ids(storage: MemoryStorage, number: int = 0) -> dict[str, bytes]:
-    nodes = decode_snapshot(storage.get(key_of(storage, SNAPSHOT, number)), "").nodes
-    return {node.path: node.id for node in map(nodes.node, range(len(nodes)))}
-
-
 def initial_log(storage: MemoryStorage) -> None:
     key = f"transactions/{INITIAL}"
     log = decode_transaction_log(storage.get(key), key)

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.simulation.faults import LAWFUL, Fault
 from tests.simulation.operations import names
 from tests.simulation.scheduler import Policy, Seeded, Turns
+from tests.simulation.storage import LAWFUL, Fault
 
 HOUR_US = 3_600_000_000
 #: How far clocks differ, in microseconds.

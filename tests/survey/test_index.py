@@ -1,23 +1,28 @@
-"""The stored index: whole, or ignored."""
+"""The stored index, whole or ignored; digests of files and ranges; columns of the objects of a folder."""
 
 from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil import local_filesystem_storage
 from frazil.format.columns import Ragged
-from frazil.format.ids import id_matrix
+from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.snapshot import ManifestFiles
 from frazil.storage.memory import MemoryStorage
-from frazil.survey import survey
-from frazil.survey.columns import ManifestChunks, SnapshotManifests
+from frazil.survey import columns, digests, survey
+from frazil.survey.columns import ManifestChunks, SnapshotManifests, list_objects
+from frazil.survey.digests import DistinctRanges, Marks, Ranges, id_digests
 from frazil.survey.survey import StoredIndex, decode_index, index_parts, read_index, store_index
 
 ID = st.binary(min_size=12, max_size=12)
 TABLES = st.dictionaries(ID, st.lists(ID, max_size=4, unique=True), max_size=5)
-DIGESTS = st.dictionaries(ID, st.lists(st.integers(0, 2**48 - 1), max_size=5, unique=True), max_size=5)
+TABLE_DIGESTS = st.dictionaries(ID, st.lists(st.integers(0, 2**48 - 1), max_size=5, unique=True), max_size=5)
 
 
 def files_of(ids: list[bytes]) -> ManifestFiles:
@@ -56,7 +61,7 @@ def content(each: StoredIndex) -> tuple[dict[bytes, set[bytes]], dict[bytes, lis
     }
 
 
-@given(TABLES, DIGESTS)
+@given(TABLES, TABLE_DIGESTS)
 def test_what_is_stored_is_read(
     snapshots: dict[bytes, list[bytes]], manifests: dict[bytes, list[int]]
 ) -> None:
@@ -103,3 +108,103 @@ def test_the_object_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = decode_index(encoded(large))
     assert decoded is not None
     assert (len(decoded.snapshots), len(decoded.manifests)) == (1, 1)
+
+
+IDS = st.lists(st.binary(min_size=12, max_size=12), max_size=40)
+
+
+def matrix(ids: list[bytes]) -> np.ndarray:
+    return np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12)
+
+
+@given(IDS, IDS, st.sampled_from([2, 20]))
+def test_marks_are_membership(old: list[bytes], alive: list[bytes], start_bits: int) -> None:
+    """Also with more files than first bits, which are then not compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "_START_BITS", start_bits)
+        marks = Marks(matrix(old))
+        for part in (alive[:3], alive[3:], old[::2]):
+            marks.mark(np.unique(id_digests(matrix(part))))
+        marked = {*alive, *old[::2]}
+        assert marks.rows().tolist() == [id_ in marked for id_ in old]
+
+
+@given(IDS, st.data())
+def test_equal_digests_are_marked_together(ids: list[bytes], data: st.DataObject) -> None:
+    """A digest of one bit, so that most ids have the digest of another id."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "_DROPPED_BITS", np.uint64(63))
+        alive = data.draw(st.sets(st.sampled_from(ids))) if ids else set()
+        marks = Marks(matrix(ids))
+        marks.mark(id_digests(matrix(sorted(alive))))
+        rows = marks.rows()
+        for row, id_ in enumerate(ids):
+            assert rows[row] or id_ not in alive
+
+
+def test_ids_in_sequence_have_different_digests() -> None:
+    """Not every writer chooses its ids at random."""
+    ids = np.zeros((200_000, 12), np.uint8)
+    ids[:, 8:] = np.arange(len(ids), dtype=">u4").view(np.uint8).reshape(-1, 4)
+    assert len(np.unique(id_digests(ids))) == len(ids)
+    assert len(np.unique(id_digests(ids[:, ::-1]))) == len(ids)
+
+
+DIGESTS = st.one_of(st.integers(0, 9), st.integers(2**64 - 9, 2**64 - 1), st.integers(0, 2**64 - 1))
+
+
+def ranges(numbers: list[int]) -> Ranges:
+    column = np.array(numbers, np.uint64)
+    return Ranges.of(column, column % np.uint64(1000))
+
+
+@given(st.lists(st.lists(DIGESTS, max_size=9), max_size=12))
+def test_each_range_counts_once(parts: list[list[int]]) -> None:
+    """Small blocks, so that repetitions are removed several times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "_BLOCK", 5)
+        patch.setattr(digests, "_GATHERED", 12)
+        distinct = DistinctRanges()
+        for part in parts:
+            distinct.add(ranges(part))
+        assert distinct.length() == sum(each % 1000 for each in set().union(*parts))
+
+
+def test_ranges_of_more_than_four_gibibytes_beside_short_ranges() -> None:
+    distinct = DistinctRanges()
+    distinct.add(ranges([5]))
+    distinct.add(Ranges.of(np.array([7], np.uint64), np.array([1 << 40], np.uint64)))
+    assert distinct.length() == 5 + (1 << 40)
+
+
+def test_repetitions_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "_BLOCK", 50)
+    monkeypatch.setattr(digests, "_GATHERED", 200)
+    distinct = DistinctRanges()
+    for _ in range(100):
+        distinct.add(ranges(list(range(50))))
+    assert distinct._held <= 250
+    assert distinct.length() == sum(range(50))
+
+
+_FILES = 300
+
+
+def test_a_listing_has_the_names_of_files_and_columns_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the status of each file, it was 1,100 bytes for each."""
+    monkeypatch.setattr(columns, "_BATCH", 25)
+    folder = tmp_path / "transactions"
+    folder.mkdir()
+    ids = np.random.default_rng(7).integers(0, 256, (_FILES, 12), dtype=np.uint8)
+    for name in ids_to_text(ids):
+        (folder / name).touch()
+    storage = local_filesystem_storage(str(tmp_path))
+    assert len(list_objects(storage, "transactions")) == _FILES
+    tracemalloc.start()
+    try:
+        list_objects(storage, "transactions")
+        assert tracemalloc.get_traced_memory()[1] < 300 * _FILES
+    finally:
+        tracemalloc.stop()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pytest
@@ -19,9 +19,23 @@ from tests.support.judge import readable_by_reference
 from tests.support.tiers import deep
 
 import frazil
-from frazil.errors import FormatError, InvalidInputError, RepositoryNotFoundError, StorageError
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    RepositoryNotFoundError,
+    StorageError,
+)
+from frazil.format.ids import id_from_text
 from frazil.format.repo_info import decode_repo_info
+from frazil.handle.repository import context_of
+from frazil.maintenance.repair.copies import rebuilt_log
+from frazil.maintenance.repair.storages import Overlay, Quarantine
+from frazil.storage.base import ALWAYS, Condition
 from frazil.storage.memory import MemoryStorage
+from frazil.testing import Fault, FaultyStorage
+from frazil.testing.storage_suite import StorageSuite
 
 repair = frazil.Repository.upkeep.repair
 
@@ -234,3 +248,246 @@ def test_a_copy_with_its_own_commits_does_not_give_repo() -> None:
     plan = repair(storage, copies=[copy])
     assert plan.steps[0].source.startswith("overwritten/")
     assert repair(storage, copies=[copy, before]).steps[0].source.startswith("repo of")
+
+
+def test_a_tag_comes_from_a_copy_only() -> None:
+    storage = copy_of(original(1))
+    copy = copy_of(storage)
+    key = "refs/tag.v1/ref.json"
+    storage.put(key, b"")
+    assert not repair(storage).steps
+    assert [each.key for each in repair(storage).findings] == [key]
+    plan = repair(storage, copies=[copy]).apply()
+    assert [each.certainty for each in plan.steps] == ["proved"]
+    opened = [frazil.Repository.open(each) for each in (storage, copy)]
+    assert opened[0].lookup_tag("v1") == opened[1].lookup_tag("v1")
+
+
+def test_deleted_refs_stay_deleted() -> None:
+    storage = copy_of(original(1))
+    repo = frazil.Repository.open(storage)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    copy = copy_of(storage)
+    repo.delete_branch("dev")
+    repo.delete_tag("v1")
+    assert repair(storage, copies=[copy]).ok
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "manifests", "chunks", "transactions"])
+def test_other_files_of_version_1(folder: str) -> None:
+    storage = copy_of(original(1))
+    copy = copy_of(storage)
+    key = max(each.key for each in storage.list(folder))
+    data = bytes(storage.get(key))
+    storage.put(key, b"")
+    plan = repair(storage, copies=[] if folder == "transactions" else [copy]).apply()
+    assert [each.action for each in plan.steps] == ["rebuild" if folder == "transactions" else "copy"]
+    assert bytes(storage.get(key)) == data
+    assert repair(storage).ok
+
+
+def every_kind_of_commit() -> frazil.Repository:
+    """Commits of every kind: nodes and chunks, created, updated, deleted, moved, resized."""
+    storage = MemoryStorage()
+    config = frazil.RepositoryConfig(packing=frazil.PackingConfig(enabled=False))
+    repo = frazil.Repository.create(storage, config)
+
+    def create(store: Any) -> None:
+        root = zarr.create_group(store)
+        for name in ("a", "g/b", "g/h/c"):
+            array = root.create_array(name, shape=(6, 4), chunks=(2, 2), dtype="i8")
+            array[:] = np.arange(24).reshape(6, 4)
+
+    def change_values(store: Any) -> None:
+        zarr.open_array(store, path="a")[1:3, :2] = 77
+
+    def change_metadata(store: Any) -> None:
+        zarr.open_array(store, path="g/b").attrs["units"] = "K"
+        zarr.open_group(store, path="g").attrs["n"] = 1
+
+    def resize(store: Any) -> None:
+        zarr.open_array(store, path="a").resize((8, 4))
+        zarr.open_array(store, path="g/b").resize((2, 4))
+
+    def delete(store: Any) -> None:
+        del zarr.open_group(store)["g/h"]
+
+    for number, act in enumerate((create, change_values, change_metadata, resize, delete)):
+        with repo.transaction("main", message=str(number)) as store:
+            act(store)
+    session = repo.rearrange_session("main")
+    session.move("/g/b", "/b")
+    session.commit("move")
+    return repo
+
+
+@pytest.fixture(scope="module")
+def repo() -> frazil.Repository:
+    return every_kind_of_commit()
+
+
+def logs(repo: frazil.Repository) -> Iterator[tuple[bytes, bytes | None]]:
+    for info in repo.ancestry(branch="main"):
+        yield id_from_text(info.id), None if info.parent_id is None else id_from_text(info.parent_id)
+
+
+def test_the_bytes_are_those_of_the_commit(repo: frazil.Repository) -> None:
+    context = context_of(repo)
+    number = 0
+    for id_, parent in logs(repo):
+        name = next(name for name in keys(repo.storage, "transactions") if id_ == id_from_text(name[13:]))
+        assert rebuilt_log(context, id_, parent) == bytes(repo.storage.get(name)), name
+        number += 1
+    assert number == 7
+
+
+def with_commits(commits: int = 3) -> frazil.Repository:
+    repo = frazil.Repository.create(MemoryStorage(), config())
+    for number in range(commits):
+        commit(repo, number)
+    return repo
+
+
+def commit(repo: frazil.Repository, number: int, branch: str = "main") -> str:
+    session = repo.writable_session(branch)
+    if number == 0:
+        zarr.create_array(session.store, name="x", shape=(16,), chunks=(1,), dtype="i4", compressors=None)
+    else:
+        zarr.open_array(session.store, path="x")[number] = number
+    return session.commit(str(number))
+
+
+def messages(storage: Any, branch: str = "main") -> list[str]:
+    return [info.message for info in frazil.Repository.open(storage).ancestry(branch=branch)]
+
+
+def lose_updates(storage: Any, updates: int) -> None:
+    """Delete `repo` and the newest backups, so that only the state before ``updates`` updates is left."""
+    names = [each.name for each in frazil.Repository.upkeep.backups(storage)]
+    storage.delete(["repo", *(f"overwritten/{name}" for name in names[: updates - 1])])
+
+
+@pytest.mark.deep
+def test_a_chain_of_lost_commits_comes_back() -> None:
+    repo = with_commits(5)
+    before = messages(repo.storage)
+    lose_updates(repo.storage, 3)
+    plan = repair(repo.storage)
+    assert [each.action for each in plan.steps] == ["restore", "relist", "relist", "relist"]
+    plan.apply()
+    assert messages(repo.storage) == before
+    assert frazil.Repository.open(repo.storage).upkeep.verify("checksum").ok
+    assert repair(repo.storage).ok
+
+
+def test_a_plan_can_be_applied_twice() -> None:
+    repo = with_commits()
+    lose_updates(repo.storage, 1)
+    plan = repair(repo.storage)
+    plan.apply()
+    plan.apply()
+    assert messages(repo.storage)[0] == "2"
+
+
+def test_two_snapshots_on_the_same_tip_need_a_guess() -> None:
+    repo = with_commits()
+    one, other = repo.writable_session("main"), repo.writable_session("main")
+    for number, session in enumerate((one, other), 8):
+        zarr.open_array(session.store, path="x")[number] = 1
+    ids = [one.commit("one"), other.flush("other")]
+    lose_updates(repo.storage, 2)
+    plan = repair(repo.storage)
+    assert [each.action for each in plan.steps] == ["restore"]
+    assert {each.id for each in plan.detached} == set(ids)
+
+
+def test_a_refused_commit_that_fits_two_versions_stays_detached() -> None:
+    """The commit started from the version before the tip, and wrote the chunk of the tip."""
+    repo = with_commits()
+    late = repo.writable_session("main")
+    with repo.transaction("main", message="first") as store:
+        zarr.open_array(store, path="x")[9] = 1
+    zarr.open_array(late.store, path="x")[9] = 2
+    refused = late.flush("refused")
+    lose_updates(repo.storage, 1)
+    plan = repair(repo.storage)
+    assert [each.id for each in plan.detached] == [refused]
+
+
+def test_a_lost_log_of_a_lost_commit_stays_detached() -> None:
+    repo = with_commits()
+    tip = repo.lookup_branch("main")
+    storage = copy_of(repo.storage)  # type: ignore[arg-type]
+    lose_updates(storage, 1)
+    storage.delete([f"transactions/{tip}"])
+    plan = repair(storage)
+    assert [each.id for each in plan.detached] == [tip]
+    assert len(keys(storage, "snapshots")) == 4
+
+
+def test_a_child_of_a_detached_snapshot_may_belong_to_the_same_branches() -> None:
+    repo = with_commits()
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    ids = [commit(repo, number, "dev") for number in (4, 5)]
+    lose_updates(repo.storage, 2)
+    plan = repair(repo.storage).apply()
+    assert [(each.id, each.branches) for each in plan.detached] == [(id_, ("dev", "main")) for id_ in ids]
+    restored = frazil.Repository.open(repo.storage)
+    for id_ in ids:
+        restored.upkeep.recover(id_, "dev")
+    assert messages(repo.storage, "dev")[:2] == ["5", "4"]
+
+
+class TestContract(StorageSuite):
+    @override
+    @pytest.fixture
+    def storage(self) -> Any:
+        return Overlay(MemoryStorage())
+
+
+def test_writes_links_and_deletions() -> None:
+    base, other = MemoryStorage(), MemoryStorage()
+    for name in ("a", "b", "c"):
+        base.put(f"d/{name}", b"base")
+    other.put("far", b"other")
+    overlay = Overlay(base)
+    overlay.put("d/a", b"new")
+    overlay.link("d/b", other, "far")
+    overlay.delete(["d/c"])
+    assert {each.key: bytes(overlay.get(each.key)) for each in overlay.list("d")} == {
+        "d/a": b"new",
+        "d/b": b"other",
+    }
+    assert overlay.head("d/c") is None
+    with pytest.raises(StorageError):
+        overlay.get("d/c")
+    assert {bytes(base.get(each.key)) for each in base.list("")} == {b"base"}
+    assert len(list(base.list(""))) == 3
+
+
+def storage_with(data: bytes) -> MemoryStorage:
+    storage = MemoryStorage()
+    storage.put("chunks/A", data)
+    return storage
+
+
+def test_a_file_that_changes_meanwhile_is_not_overwritten() -> None:
+    inner = storage_with(b"bad")
+
+    class Racing(FaultyStorage):
+        def put(self, key: str, data: Any, condition: Condition = ALWAYS) -> Any:
+            if key == "chunks/A":
+                inner.put(key, b"another writer")
+            return super().put(key, data, condition)
+
+    with pytest.raises(ConflictError) as error:
+        Quarantine.new().replace_file(Racing(inner, lambda key, condition: None), "chunks/A", b"good")
+    assert error.value.kind == ErrorKind.REPO_INFO_UPDATED
+    assert bytes(inner.get("chunks/A")) == b"another writer"
+
+
+def test_a_write_that_met_itself_is_done() -> None:
+    inner = storage_with(b"bad")
+    storage = FaultyStorage(inner, lambda key, condition: Fault.MET_ITSELF)
+    assert Quarantine("quarantine/t").replace_file(storage, "chunks/A", b"good")
+    assert bytes(inner.get("chunks/A")) == b"good"
