@@ -1,11 +1,14 @@
 """An error says whether the change took effect: never "failed" for what is there, "done" for what is not, and
-"unknown" only where nobody can tell.
+"unknown" only where nobody can tell. Commits, expirations, collections and resets of others between any two
+requests of an operation tear nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -14,10 +17,20 @@ import zarr
 from tests.maintenance.schedules import Seen
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
+from tests.support.patience import patience
 
 import frazil
-from frazil.errors import ErrorKind, IcechunkError, OutcomeUnknownError, StorageError
-from frazil.storage.base import ALWAYS, Condition, Refused, Stored
+from frazil.conflicts import ConflictDetector
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    IcechunkError,
+    NotFoundError,
+    OutcomeUnknownError,
+    SessionStateError,
+    StorageError,
+)
+from frazil.storage.base import ALWAYS, Condition, Refused, Storage, Stored
 from frazil.storage.memory import MemoryStorage
 
 
@@ -55,18 +68,33 @@ def quick(**options: Any) -> frazil.RepositoryConfig:
 @cache
 def _template(version: int) -> MemoryStorage:
     storage = MemoryStorage()
-    repo = frazil.Repository.create(storage, spec_version=version)
-    with repo.transaction("main", message="an array") as store:
-        zarr.create_array(store, name="x", shape=(16,), chunks=(1,), dtype="i4", compressors=None)
-    repo.create_branch("dev", repo.lookup_branch("main"))
-    repo.create_tag("v1", repo.lookup_branch("main"))
-    write(repo, 1)
+    populated(storage, version)
     return storage
 
 
-def write(repo: frazil.Repository, n: int) -> None:
-    with repo.transaction("main", message=f"write {n}") as store:
+def populated(
+    storage: Storage, version: int, config: frazil.RepositoryConfig | None = None
+) -> frazil.Repository:
+    """Three commits on ``main``, and a tag. ``dev`` has its own behind the second, ``old`` is there."""
+    repo = frazil.Repository.create(storage, config, spec_version=version)
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="x", shape=(16,), chunks=(1,), dtype="i4", compressors=None)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    write(repo, 1)
+    for name in ("dev", "old"):
+        repo.create_branch(name, repo.lookup_branch("main"))
+    write(repo, 9, "dev")
+    write(repo, 2)
+    return repo
+
+
+def write(repo: frazil.Repository, n: int, branch: str = "main") -> None:
+    with repo.transaction(branch, message=f"write {n}") as store:
         zarr.open_array(store, path="x")[n] = n
+
+
+def _ids(repo: frazil.Repository) -> list[str]:
+    return [commit.id for commit in repo.ancestry(branch="main")]
 
 
 def _session(repo: frazil.Repository) -> frazil.Session:
@@ -88,19 +116,15 @@ OPERATIONS: dict[str, Prepare] = {
     "commit": _with_session(lambda s: s.commit("mine")),
     "amend": _with_session(lambda s: s.amend("mine")),
     "flush": _with_session(lambda s: s.flush("mine")),
-    "create branch": lambda repo: (lambda tip: lambda: repo.create_branch("new", tip))(
-        repo.lookup_branch("main")
-    ),
-    "reset branch": lambda repo: (lambda tip: lambda: repo.reset_branch("main", tip))(
-        repo.lookup_branch("dev")
-    ),
+    "create branch": lambda repo: (lambda ids: lambda: repo.create_branch("new", ids[1]))(_ids(repo)),
+    "reset branch": lambda repo: (lambda ids: lambda: repo.reset_branch("main", ids[1]))(_ids(repo)),
     "delete branch": lambda repo: lambda: repo.delete_branch("dev"),
-    "create tag": lambda repo: (lambda tip: lambda: repo.create_tag("new", tip))(repo.lookup_branch("main")),
+    "create tag": lambda repo: (lambda ids: lambda: repo.create_tag("new", ids[1]))(_ids(repo)),
     "delete tag": lambda repo: lambda: repo.delete_tag("v1"),
     "metadata": lambda repo: lambda: repo.set_metadata({"n": 1}),
     "config": lambda repo: repo.save_config,
-    "merge": lambda repo: lambda: repo.merge("main", into="dev"),
-    "revert": lambda repo: lambda: repo.revert("main"),
+    "merge": lambda repo: lambda: repo.merge("main", into="old"),
+    "revert": lambda repo: lambda: repo.revert("main", message="mine"),
 }
 ONLY_VERSION_2 = {"amend", "metadata"}
 
@@ -180,7 +204,7 @@ def test_the_answer_is_lost_and_backups_cannot_be_read(keep: int, unreadable: in
         if lost and what.startswith("get overwritten/") and left:
             left -= 1
             return "before"
-        if lost and what == "get repo" and len(others.list_branches()) == 2:
+        if lost and what == "get repo" and len(others.list_branches()) == 3:
             others.create_branch("others", others.lookup_branch("dev"))
             for n in range(3):
                 write(others, n)
@@ -300,3 +324,162 @@ def test_what_was_stored_is_not_reported_as_failed() -> None:
     with pytest.raises(OutcomeUnknownError) as error:
         session.commit("mine")
     assert frazil.Repository.open(storage).lookup_branch("main") == error.value.snapshot
+
+
+# Others between any two requests
+
+PATIENT = quick(fast_forward_timeout=timedelta(seconds=patience(20)))
+#: What somebody who is told of it can do something about.
+REFUSALS = {
+    ErrorKind.COMMIT_CONFLICT,
+    ErrorKind.BRANCH_UPDATE_CONFLICT,
+    ErrorKind.BRANCH_ALREADY_EXISTS,
+    ErrorKind.TAG_ALREADY_EXISTS,
+    ErrorKind.REBASE_TX_LOG_PRUNED,
+    ErrorKind.SNAPSHOT_NOT_FOUND,
+    ErrorKind.REF_NOT_FOUND,
+    ErrorKind.BRANCH_NOT_FOUND,
+    ErrorKind.NO_CHANGES_TO_COMMIT,
+    ErrorKind.GARBAGE_COLLECTION_RUNNING,
+}
+REBASING = ConflictDetector()
+MORE_OPERATIONS: dict[str, Prepare] = {
+    **{
+        name: OPERATIONS[name]
+        for name in OPERATIONS.keys() - {"delete branch", "delete tag", "metadata", "config"}
+    },
+    "commit and rebase": _with_session(lambda s: s.commit("mine", rebase_with=REBASING)),
+    "rebase": _with_session(lambda s: s.rebase(REBASING)),
+    "rewrite": lambda repo: lambda: repo.rewrite_manifests("mine", branch="main"),
+    "rewrite and amend": lambda repo: (
+        lambda: repo.rewrite_manifests("mine", branch="main", commit_method="amend")
+    ),
+    "merge commit": lambda repo: lambda: repo.merge("dev", message="mine"),
+    "cherry-pick": lambda repo: lambda: repo.cherry_pick("dev", message="mine"),
+    "reset from": lambda repo: (
+        lambda ids: lambda: repo.reset_branch("main", ids[1], from_snapshot_id=ids[0])
+    )(_ids(repo)),
+    "diff": lambda repo: (lambda ids: lambda: repo.diff(from_snapshot_id=ids[1], to_snapshot_id=ids[0]))(
+        _ids(repo)
+    ),
+}
+
+
+# What others do meanwhile.
+
+
+def _collect(repo: frazil.Repository) -> None:
+    # Version 1 has no ops log in which a commit could see a collection: there, limits are to spare sessions.
+    limit = timedelta(days=1) if repo.spec_version == 1 else -timedelta(hours=1)
+    repo.garbage_collect(datetime.now(UTC) - limit)
+
+
+def _expire(repo: frazil.Repository, collect: bool = False) -> None:
+    write(repo, 12)
+    repo.expire_snapshots(datetime.now(UTC))
+    if collect:
+        _collect(repo)
+
+
+def _reset(repo: frazil.Repository, collect: bool = False) -> None:
+    repo.reset_branch("main", _ids(repo)[1])
+    write(repo, 12)
+    if collect:
+        _collect(repo)
+
+
+def _delete(repo: frazil.Repository) -> None:
+    repo.delete_branch("dev")
+    _collect(repo)
+
+
+def _only_expire(repo: frazil.Repository) -> None:
+    repo.expire_snapshots(datetime.now(UTC))
+
+
+MEANWHILE: dict[str, Callable[[frazil.Repository], None]] = {
+    "expire": _only_expire,
+    "commit, expire": _expire,
+    "commit, expire, collect": lambda repo: _expire(repo, True),
+    "reset, commit": _reset,
+    "reset, commit, collect": lambda repo: _reset(repo, True),
+    "delete dev, collect": _delete,
+}
+
+
+def days_old(version: int) -> MemoryStorage:
+    storage = copy_of(_template(version))
+    objects = storage._contents.objects
+    for key, stored in objects.items():
+        objects[key] = replace(stored, modified=stored.modified - timedelta(days=2))
+    return storage
+
+
+def outcome_at(
+    step: int, storage: MemoryStorage, config: frazil.RepositoryConfig, operation: str, meanwhile: str
+) -> tuple[Any, int]:
+    """Return what comes of the operation when the others act right before its request ``step``; and how many
+    requests it makes.
+    """
+    failing = Failing(storage)
+    work = MORE_OPERATIONS[operation](opened_by(storage, failing, config))
+    failing.count = 0
+
+    def choose(number: int, what: str) -> None:
+        if number == step:
+            MEANWHILE[meanwhile](frazil.Repository.open(storage))
+
+    failing.choose = choose
+    try:
+        return work(), failing.count
+    except Exception as error:  # the test looks at it
+        return error, failing.count
+
+
+def require_whole(storage: MemoryStorage) -> None:
+    """The branches and their histories can be read, by a handle that has read nothing before."""
+    repo = frazil.Repository.open(storage)
+    for branch in sorted(repo.list_branches()):
+        assert list(repo.ancestry(branch=branch))
+        session = repo.readonly_session(branch)
+        assert len(session.chunk_table("/x")) if session.workspace.node("/x") else branch == "main"
+
+
+COLLECTIONS = ["commit, expire, collect", "reset, commit, collect"]
+ORDERS = [
+    *((2, op, event) for op in MORE_OPERATIONS for event in ("expire", *COLLECTIONS, "delete dev, collect")),
+    *((1, op, event) for op in MORE_OPERATIONS if "amend" not in op for event in COLLECTIONS),
+]
+
+
+@pytest.mark.sample(4, 4)
+@pytest.mark.deep
+@pytest.mark.parametrize(("version", "operation", "meanwhile"), ORDERS)
+def test_any_order(version: int, operation: str, meanwhile: str) -> None:
+    for config in (quick(), PATIENT) if operation == "commit" else (quick(),):
+        for step in range(1, 100):
+            storage = days_old(version)
+            result, requests = outcome_at(step, storage, config, operation, meanwhile)
+            if isinstance(result, Exception):
+                assert isinstance(result, ConflictError | NotFoundError | SessionStateError | IcechunkError)
+                assert getattr(result, "kind", None) in REFUSALS, (step, repr(result))
+                assert "Internal" not in type(result).__name__
+            if version == 2 or operation != "merge":  # version 1 moves refs one by one
+                require_whole(storage)
+            if requests < step:
+                break
+
+
+@pytest.mark.sample(5, 5)
+@pytest.mark.deep
+@pytest.mark.parametrize("meanwhile", ["expire", "commit, expire", "reset, commit"])
+@pytest.mark.parametrize("operation", ["commit and rebase", "commit", "merge commit"])
+def test_what_can_succeed_does(operation: str, meanwhile: str) -> None:
+    for step in range(1, 100):
+        storage = days_old(2)
+        result, requests = outcome_at(step, storage, PATIENT, operation, meanwhile)
+        assert isinstance(result, str), (step, repr(result))
+        messages = [commit.message for commit in frazil.Repository.open(storage).ancestry(branch="main")]
+        assert messages.count("mine") == 1
+        if requests < step:
+            break
