@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
@@ -106,7 +106,12 @@ class Array(ModelArray):
         return rewrite, new
 
 
+#: Old boxes are columns, new ones rows: row 1 gets parts of two old manifests, around a third.
+COLUMNS = dict.fromkeys([(0, 0), (1, 0), (1, 2), (0, 4), (1, 4)], InlineRef(b"x"))
+
+
 @given(st.lists(st.tuples(edits, splits), max_size=6))
+@example([(COLUMNS, (2, 1)), ({(0, 0): InlineRef(b"y")}, (1, 5))])
 def test_any_history_of_edits_and_splits(history: list[tuple[Edits, Coords]]) -> None:
     array = Array()
     for changes, split in history:
@@ -160,16 +165,6 @@ def test_a_shared_manifest_does_not_grow_without_bound() -> None:
     files = share(updates)
     assert [len(file) for file in files] == [2, 2, 2]
     assert share([]) == []
-
-
-def test_a_manifest_that_lies_between_the_parts_of_others_is_read_too() -> None:
-    """Old boxes are columns, new ones rows: row 1 gets parts of two old manifests, around a third."""
-    array = Array()
-    array.divide({at: InlineRef(b"x") for at in [(0, 0), (1, 0), (1, 2), (0, 4), (1, 4)]}, (2, 1))
-    assert len(array.data.manifests) == 3
-    rewrite, _ = array.divide({(0, 0): InlineRef(b"y")}, (1, 5))
-    assert len(rewrite.read) == 3
-    array.check()
 
 
 @given(

@@ -35,23 +35,17 @@ class Result:
 
     def line(self) -> str:
         """Return a line of the table."""
-        values = (self.outcomes.total(), *(self.outcomes[name] for name in ("ok", "refused", "unknown")))
-        more = (
-            self.kills,
-            self.faults.total(),
-            self.files["collect"],
-            len(self.anomalies),
-            f"{self.seconds:.0f}",
-        )
-        return f"{self.store:10}" + "".join(f"{value:>11}" for value in (*values, *more))
+        outcomes = (self.outcomes[name] for name in ("ok", "refused", "unknown"))
+        more = (self.kills, self.faults.total(), self.files["collect"], len(self.anomalies))
+        return _row(self.store, self.outcomes.total(), *outcomes, *more, f"{self.seconds:.0f}")
 
 
-TITLE = f"{'storage':10}" + "".join(
-    f"{name:>11}"
-    for name in (
-        *("operations", "ok", "refused", "unknown", "kills", "faults", "collected", "anomalies", "seconds"),
-    )
-)
+def _row(store: str, *values: object) -> str:
+    return f"{store:10}" + "".join(f"{value:>11}" for value in values)
+
+
+_COLUMNS = "operations ok refused unknown kills faults collected anomalies seconds"
+TITLE = _row("storage", *_COLUMNS.split())
 
 
 def run(name: str, folder: Path, scope: Scope) -> Result:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +51,7 @@ class Store:
 
 
 @contextmanager
-def local(folder: Path) -> Iterator[Store]:
+def local(folder: Path, _seed: int) -> Iterator[Store]:
     """Local files."""
     storage = local_filesystem_storage(str(folder / "repository"))
     yield Store("local", storage, storage)
@@ -99,32 +100,20 @@ def behind_proxy(server: RunningServer, seed: int) -> Iterator[Store]:
         store.faults.update(faults.hits())
 
 
-def _ministack(_folder: Path, seed: int) -> Iterator[Store]:
-    with servers.ministack() as server, behind_proxy(server, seed) as store:
-        yield store
-
-
-def _ceph(_folder: Path, seed: int) -> Iterator[Store]:
-    with servers.ceph() as server, behind_proxy(server, seed) as store:
-        yield store
-
-
-def _azurite(_folder: Path, seed: int) -> Iterator[Store]:
-    with servers.azurite() as server, behind_proxy(server, seed) as store:
-        yield store
-
-
-def _local(folder: Path, _seed: int) -> Iterator[Store]:
-    with local(folder) as store:
+@contextmanager
+def _served(
+    start: Callable[[], AbstractContextManager[RunningServer]], _folder: Path, seed: int
+) -> Iterator[Store]:
+    with start() as server, behind_proxy(server, seed) as store:
         yield store
 
 
 #: Name -> a context manager of a folder and a seed.
 STORES: Final[dict[str, Callable[[Path, int], AbstractContextManager[Store]]]] = {
-    "local": contextmanager(_local),
-    "ministack": contextmanager(_ministack),
-    "ceph": contextmanager(_ceph),
-    "azurite": contextmanager(_azurite),
+    "local": local,
+    "ministack": partial(_served, servers.ministack),
+    "ceph": partial(_served, servers.ceph),
+    "azurite": partial(_served, servers.azurite),
 }
 _INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "ceph": ceph_cluster.is_installed,

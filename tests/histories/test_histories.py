@@ -106,6 +106,11 @@ def changed(mark: str, **values: object) -> Callable[[History], History]:
     return change
 
 
+def at_end(**values: object) -> Callable[[History], History]:
+    """Change what the repository has at the end."""
+    return lambda history: replace(history, **values)  # type: ignore[arg-type]
+
+
 def entries(change: Callable[[list[Entry]], object]) -> Callable[[History], History]:
     """Change the ops log."""
 
@@ -164,7 +169,7 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
         "branches",
         lambda history: replace(history, branches={**history.branches, "side": "id-c"}),
     ),
-    "a branch is gone at the end": ("branches", lambda history: replace(history, branches={"main": "id-am"})),
+    "a branch is gone at the end": ("branches", at_end(branches={"main": "id-am"})),
     "commits in the wrong order": (
         "order",
         lambda history: changed("c", begin=1, end=3)(history),
@@ -185,19 +190,19 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
     "a read of an old tip": ("stale", changed("read", snapshot="id-a", row=tuple(A.tolist()))),
     "a read of a version before its commit": ("stale", changed("read", begin=2, end=4)),
     "a tag moves, as a reader sees it": ("tags", changed("look", snapshot="id-b", row=tuple(B.tolist()))),
-    "a tag moves, at the end": ("tags", lambda history: replace(history, tags={"v": "id-b"})),
+    "a tag moves, at the end": ("tags", at_end(tags={"v": "id-b"})),
     "a tag is created twice": ("tags", entries(lambda log: log.append(Entry("create-tag", "v")))),
     "a history has versions of another branch": (
         "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-am", "id-c", "id-a", BASE]}),
+        at_end(ancestry={"main": ["id-am", "id-c", "id-a", BASE]}),
     ),
     "a history in the wrong order": (
         "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-am", BASE, "id-a"]}),
+        at_end(ancestry={"main": ["id-am", BASE, "id-a"]}),
     ),
     "a version without a branch has other numbers": ("read", row("id-fl", 6, 99)),
     "a group has another name": ("read", row("id-fl", NAME, 99)),
-    "an item of the metadata is absent": ("metadata", lambda history: replace(history, labels={})),
+    "an item of the metadata is absent": ("metadata", at_end(labels={})),
     "an item of the metadata is of nobody": (
         "metadata",
         lambda history: replace(history, labels={**history.labels, "label-x": "1"}),
@@ -205,7 +210,7 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
     "an error of another operation": ("error", changed("no", error="InvalidInputError not-allowed")),
     "an error without a cause": ("error", changed("no", error="FormatError invalid-file-format")),
     "an error of a storage without faults": ("error", changed("no", error="StorageError object-store")),
-    "a chunk file is absent": ("damage", lambda history: replace(history, damages=["chunks/X is missing"])),
+    "a chunk file is absent": ("damage", at_end(damages=["chunks/X is missing"])),
 }
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.counting import keys_read
+from tests.support.errors import of_kind
 from tests.support.tiers import deep
 
 import frazil
 from frazil.history.undo import UNDO, fields_of
 from frazil.ops import UpdateType
-from frazil.repository.catalog.repo_changes import set_metadata
 
 
 @pytest.fixture
@@ -102,9 +103,8 @@ def test_the_undoing_of_a_tag_is_final(repo: frazil.Repository) -> None:
     assert repo.list_tags() == set()
     before = state(repo)
     for _ in range(2):  # never the branch, which was undone before it
-        with pytest.raises(frazil.SessionStateError, match="`v1` was deleted") as error:
+        with pytest.raises(frazil.SessionStateError, match="`v1` was deleted", check=of_kind("cannot-undo")):
             repo.history.redo().apply()
-        assert error.value.kind == "cannot-undo"
     assert state(repo) == before
     with pytest.raises(frazil.AlreadyExistsError):
         repo.create_tag("v1", "main")
@@ -113,9 +113,8 @@ def test_the_undoing_of_a_tag_is_final(repo: frazil.Repository) -> None:
 def test_a_collection_is_refused_and_passed_over_for_a_branch(repo: frazil.Repository) -> None:
     commit(repo, "c")
     repo.garbage_collect(datetime.now(UTC) - timedelta(days=1))
-    with pytest.raises(frazil.SessionStateError, match="a garbage collection") as error:
+    with pytest.raises(frazil.SessionStateError, match="a garbage collection", check=of_kind("cannot-undo")):
         repo.history.undo().apply()
-    assert error.value.kind == "cannot-undo"
     repo.history.undo(branch="main").apply()
     assert next(repo.ancestry(branch="main")).message == "b"
 
@@ -184,14 +183,6 @@ def test_restoration_is_one_update(repo: frazil.Repository) -> None:
         repo.history.restore_to(datetime(2000, 1, 1, tzinfo=UTC)).apply()
 
 
-def test_a_read_only_repository_refuses(repo: frazil.Repository) -> None:
-    commit(repo, "c")
-    update = next(repo.ops_log())
-    close(repo)
-    with pytest.raises(frazil.ReadOnlyError):
-        repo.history.undo(update=update).apply()
-
-
 def test_spec_version_1_has_no_ops_log() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
     for call in (repo.history.undo, repo.history.redo, lambda: repo.history.restore_to(datetime.now(UTC))):
@@ -225,77 +216,15 @@ def test_thousands_of_undos_in_a_row(number: int) -> None:
     assert repo.get_metadata() == {"n": number - 1}
 
 
-def reads(repo: frazil.Repository, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
-    """The number of files that a call reads."""
-    calls: list[str] = []
-    get = type(repo.storage).get
-
-    def counted(self: Any, key: str, *more: Any, **options: Any) -> Any:
-        calls.append(key)
-        return get(self, key, *more, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(repo.storage), "get", counted)
-        call()
-    return len(calls)
-
-
-def test_a_later_undo_costs_as_much_as_the_first(
-    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_later_undo_costs_as_much_as_the_first(repo: frazil.Repository) -> None:
     repo = repo.reopen(frazil.RepositoryConfig(num_updates_per_repo_info_file=4))
     for n in range(40):
         repo.set_metadata({"n": n})
-    undos = [reads(repo, lambda: repo.history.undo().apply(), monkeypatch) for _ in range(39)]
-    redos = [reads(repo, lambda: repo.history.redo().apply(), monkeypatch) for _ in range(39)]
-    assert max(undos) <= 4
-    assert max(redos) <= 6
-
-
-def test_a_redo_after_other_updates(repo: frazil.Repository) -> None:
-    repo.set_metadata({"a": 1})
-    repo.set_metadata({"a": 2})
-    repo.history.undo().apply()
-    commit(repo, "c")
-    assert repo.history.redo().apply().changes[0].after == "2"  # the commit is of another field
-    repo.history.undo().apply()
-    repo.update_metadata({"a": 3})
-    before = state(repo)
-    with pytest.raises(frazil.ConflictError, match="has changed since"):
-        repo.history.redo().apply()
-    assert state(repo) == before
-    repo.history.undo().apply()
-    repo.history.redo().apply()
-    assert repo.get_metadata() == {"a": 3}  # the newest undone update comes first
-
-
-def test_the_record_is_not_in_the_metadata_of_users(repo: frazil.Repository) -> None:
-    repo.set_metadata({"a": 1})
-    repo.history.undo().apply()
-    assert repo.get_metadata() == repo.metadata == {}
-    assert repo.update_metadata({"b": 2}) == {"b": 2}
-    repo.set_metadata({"c": 3})  # which leaves the record
-    repo.history.undo().apply()
-    repo.history.undo().apply()
-    assert repo.get_metadata() == {}
-    repo.history.redo().apply()
-    repo.history.redo().apply()
-    assert repo.get_metadata() == {"c": 3}
-
-
-def test_undo_goes_on_after_another_program_removed_the_record(repo: frazil.Repository) -> None:
-    states = [state(repo)]
-    for n in range(4):
-        repo.set_metadata({"n": n})
-        states.append(state(repo))
-    repo.history.undo().apply()
-    repo.history.undo().apply()
-    repo._context.catalog.update_repo_info(set_metadata(lambda _: {"theirs": 1}))
-    with pytest.raises(frazil.SessionStateError, match="no undone update"):
-        repo.history.redo().apply()
-    for expected in (states[2], states[1], states[0]):
-        repo.history.undo().apply()
-        assert state(repo) == expected
+    for step, most in ((repo.history.undo, 4), (repo.history.redo, 6)):
+        for _ in range(39):
+            with keys_read(type(repo.storage)) as keys:
+                step().apply()
+            assert len(keys) <= most
 
 
 @pytest.mark.parametrize("record", [5, {"at": 1}, {"at": "x", "update": [1]}, {"at": 1, "update": [-1]}])
@@ -335,18 +264,6 @@ def test_the_report_says_what_is_deleted(repo: frazil.Repository) -> None:
     assert "`main` changes" in repo.history.undo().notes[0]
     commit(repo, "c")
     assert repo.history.undo().notes == []
-
-
-def test_a_branch_undo_goes_on_behind_a_deleted_branch(repo: frazil.Repository) -> None:
-    repo.delete_branch("dev")
-    repo.history.undo(branch="dev").apply()
-    repo.history.undo(branch="dev").apply()
-    assert repo.list_branches() == {"main"}
-    with pytest.raises(frazil.SessionStateError, match="of the branch `dev`"):
-        repo.history.undo(branch="dev").apply()
-    repo.history.redo().apply()
-    repo.history.redo().apply()
-    assert repo.list_branches() == {"main"}
 
 
 def test_many_updates_that_are_undone_one_by_one(repo: frazil.Repository) -> None:

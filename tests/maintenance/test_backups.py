@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.maintenance.schedules import Schedule, Seen
-from tests.maintenance.test_in_use import opened_by
+from tests.maintenance.schedules import Schedule, Seen, killing
+from tests.maintenance.test_in_use import opened_by, opened_by_two
 
 import frazil
 from frazil import OpsLogRetention
@@ -103,10 +103,6 @@ def test_a_damaged_backup_keeps_all() -> None:
     assert before.keys() <= backups(storage).keys()
 
 
-def scheduled(storage: MemoryStorage, schedule: Schedule, actor: int) -> frazil.Repository:
-    return opened_by(storage, Seen(storage, lambda what: schedule.request(actor, what)), config(3))
-
-
 def tag_twice(repo: frazil.Repository) -> list[str]:
     for name in ("a", "b"):
         repo.create_tag(name, repo.lookup_branch("main"))
@@ -123,7 +119,7 @@ def test_updates_at_the_same_time(first: int) -> None:
         updated(storage, 12, 3)
         count = len(log(storage))
         schedule = Schedule([first] * cut + [1 - first] * 100)
-        one, other = (scheduled(storage, schedule, actor) for actor in (0, 1))
+        one, other = opened_by_two(storage, schedule, config(3))
         ends = schedule.run(partial(tag_twice, one), partial(other.garbage_collect, TOMORROW))
         assert isinstance(ends[0], list), ends
         assert isinstance(ends[1], frazil.GCSummary), ends
@@ -222,21 +218,6 @@ def test_a_soak_with_a_collection_now_and_then() -> None:
     assert len(entries(storage)) == 6 + 40 * 9
 
 
-def killed_at(storage: MemoryStorage, deadly: int) -> Seen:
-    count = 0
-
-    @contextmanager
-    def meet(what: str) -> Iterator[None]:
-        nonlocal count
-        if what.startswith("put overwritten/"):
-            count += 1
-            if count > deadly:
-                raise KeyboardInterrupt
-        yield
-
-    return Seen(storage, meet)
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("deadly", [0, 1, 2])
 def test_a_collection_that_dies_leaves_a_log(deadly: int) -> None:
@@ -245,7 +226,8 @@ def test_a_collection_that_dies_leaves_a_log(deadly: int) -> None:
     before = entries(storage)
     policy = OpsLogRetention(last=6)
     with suppress(KeyboardInterrupt):
-        opened_by(storage, killed_at(storage, deadly), config(4)).garbage_collect(TOMORROW, keep_ops=policy)
+        dying = killing(storage, deadly, KeyboardInterrupt, prefix="put overwritten/")
+        opened_by(storage, dying, config(4)).garbage_collect(TOMORROW, keep_ops=policy)
     left = entries(storage)
     assert left in (before, [left[0], *before], [left[0], *before[:5]])
     assert repo.upkeep.verify("checksum").ok

@@ -187,10 +187,18 @@ def damages(storage: Storage, keys: list[str], way: str) -> Iterator[set[str]]:
         storage.put(key, data)
 
 
-CELLS = [(kind, way) for kind, ways in SEEN.items() for way in ways]
+FIRST = [
+    (kind, next(way for way, level in ways.items() if level is not None and way != "deleted"), (M, D))
+    for kind, ways in SEEN.items()
+]
+CELLS = [(kind, way, LEVELS) for kind, ways in SEEN.items() for way in ways]
 
 
-def require_cell(kind: str, way: str, levels: tuple[Any, ...]) -> None:
+@pytest.mark.sample(1, 11)
+@pytest.mark.parametrize(
+    ("kind", "way", "levels"), [*FIRST, *(pytest.param(*cell, marks=pytest.mark.deep) for cell in CELLS)]
+)
+def test_each_damage_is_seen_at_its_level(kind: str, way: str, levels: tuple[Any, ...]) -> None:
     repo, keys = prepared(kind)
     lowest = SEEN[kind][way]
     for damaged in damages(repo.storage, keys, way):
@@ -200,20 +208,6 @@ def require_cell(kind: str, way: str, levels: tuple[Any, ...]) -> None:
             assert bool(problems & damaged) == expected, (level, problems)
             assert problems <= damaged or way == "exchanged" or kind in ("snapshot v1", "ref v1")
     assert repo.upkeep.verify("decode").ok
-
-
-@pytest.mark.sample(1, 8)
-@pytest.mark.parametrize("kind", SEEN)
-def test_one_damage_of_each_kind(kind: str) -> None:
-    way = next(way for way, level in SEEN[kind].items() if level is not None and way != "deleted")
-    require_cell(kind, way, (M, D))
-
-
-@pytest.mark.sample(1, 3)
-@pytest.mark.deep
-@pytest.mark.parametrize(("kind", "way"), CELLS)
-def test_each_damage_is_seen_at_its_level(kind: str, way: str) -> None:
-    require_cell(kind, way, LEVELS)
 
 
 @pytest.mark.parametrize("change", [change for way in WAYS.values() for change in way])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.counting import keys_read
 from tests.fixtures import fixture_folders
 from tests.repository.version_1 import copy_of
 
@@ -303,18 +304,10 @@ def expired_ids(repo: frazil.Repository) -> list[bytes]:
     return ids
 
 
-def test_each_log_of_an_expired_version_is_read_once(
-    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests: Counter[str] = Counter()
-    get = MemoryStorage.get
-
-    def counted(storage: MemoryStorage, key: str, *args: Any) -> Any:
-        requests[key] += 1
-        return get(storage, key, *args)
-
-    monkeypatch.setattr(MemoryStorage, "get", counted)
-    assert repo.upkeep.verify().ok
+def test_each_log_of_an_expired_version_is_read_once(repo: frazil.Repository) -> None:
+    with keys_read(MemoryStorage) as keys:
+        assert repo.upkeep.verify().ok
+    requests = Counter(keys)
     stays = repo.lookup_branch("d")  # expired in the other branches: read as the log of a version, too
     logs = [f"transactions/{id_to_text(id_)}" for id_ in expired_ids(repo)]
     assert [requests[key] for key in logs] == [1 + key.endswith(stays) for key in logs]
@@ -500,16 +493,9 @@ def one_array() -> frazil.Repository:
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    requested: list[str] = []
-    get = MemoryStorage.get
-
-    def counted(storage: MemoryStorage, key: str, *args: Any) -> Any:
-        requested.append(key)
-        return get(storage, key, *args)
-
-    monkeypatch.setattr(MemoryStorage, "get", counted)
-    return requested
+def reads() -> Iterator[list[str]]:
+    with keys_read(MemoryStorage) as keys:
+        yield keys
 
 
 def of_folder(reads: list[str], *folders: str) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.repository.version_1 import GROUP
+from tests.support.errors import of_kind
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
@@ -100,9 +101,8 @@ def test_names_of_no_snapshot(repo: frazil.Repository, use: str) -> None:
         with pytest.raises(SnapshotNotFoundError):
             act(repo, text)
     for text in ("", "ABC", "UUUU", "ABCD" * 6, "main main", "é" * 5):
-        with pytest.raises(InvalidInputError) as error:
+        with pytest.raises(InvalidInputError, check=of_kind(ErrorKind.INVALID_SNAPSHOT_ID)):
             act(repo, text)
-        assert error.value.kind == ErrorKind.INVALID_SNAPSHOT_ID
 
 
 @pytest.mark.parametrize("use", BY_NAME)

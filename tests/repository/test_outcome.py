@@ -6,7 +6,7 @@ requests of an operation tear nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import zarr
-from tests.maintenance.schedules import Seen
+from tests.maintenance.schedules import Interrupted, Seen
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.patience import patience
@@ -44,7 +44,7 @@ class Failing(Seen):
     """Requests fail where ``choose(number, what)`` says "before" or "after" they take effect."""
 
     def __init__(self, inner: MemoryStorage, *, local: bool = False) -> None:
-        super().__init__(inner, lambda what: nullcontext())
+        super().__init__(inner, lambda what: None)
         self.is_local = local
         self.count = 0
         self.choose: Callable[[int, str], str | None] = lambda number, what: None
@@ -55,7 +55,7 @@ class Failing(Seen):
         fault = self.choose(self.count, what)
         if fault == "before":
             raise StorageError(f"injected before {what}", ErrorKind.OBJECT_STORE)
-        return _raise_after(what) if fault == "after" else nullcontext()
+        return _raise_after(what) if fault == "after" else None
 
 
 def quick(**options: Any) -> frazil.RepositoryConfig:
@@ -421,19 +421,13 @@ def outcome_at(
     """Return what comes of the operation when the others act right before its request ``step``; and how many
     requests it makes.
     """
-    failing = Failing(storage)
-    work = MORE_OPERATIONS[operation](opened_by(storage, failing, config))
-    failing.count = 0
-
-    def choose(number: int, what: str) -> None:
-        if number == step:
-            MEANWHILE[meanwhile](frazil.Repository.open(storage))
-
-    failing.choose = choose
+    seen = Interrupted(storage, -1, lambda: MEANWHILE[meanwhile](frazil.Repository.open(storage)))
+    work = MORE_OPERATIONS[operation](opened_by(storage, seen, config))
+    seen.step, seen.count = step, 0
     try:
-        return work(), failing.count
+        return work(), seen.count
     except Exception as error:  # the test looks at it
-        return error, failing.count
+        return error, seen.count
 
 
 def require_whole(storage: MemoryStorage) -> None:

@@ -42,29 +42,13 @@ if TYPE_CHECKING:
 #: Errors that a client may get because of others, or because of what it asks for.
 ALLOWED = frozenset(
     {
-        *(ErrorKind.COMMIT_CONFLICT, ErrorKind.REBASE_FAILED, ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED),
-        *(ErrorKind.BRANCH_UPDATE_CONFLICT, ErrorKind.REPO_INFO_UPDATED, ErrorKind.CONFIG_UPDATED),
-        *(ErrorKind.GARBAGE_COLLECTED, ErrorKind.GARBAGE_COLLECTION_RUNNING, ErrorKind.GC_DELETES_FAILING),
-        *(
-            ErrorKind.SNAPSHOT_NOT_FOUND,
-            ErrorKind.BRANCH_NOT_FOUND,
-            ErrorKind.TAG_NOT_FOUND,
-            ErrorKind.REF_NOT_FOUND,
-        ),
-        *(ErrorKind.BRANCH_ALREADY_EXISTS, ErrorKind.TAG_ALREADY_EXISTS, ErrorKind.TAG_PREVIOUSLY_DELETED),
-        *(
-            ErrorKind.NO_CHANGES_TO_COMMIT,
-            ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
-            ErrorKind.REBASE_TX_LOG_PRUNED,
-        ),
-        *(ErrorKind.READ_ONLY_REPOSITORY, ErrorKind.SESSION_EXPIRED, ErrorKind.INVALID_COMMIT_CONFIGURATION),
-        *(
-            ErrorKind.INVALID_REPOSITORY_MIGRATION,
-            ErrorKind.REARRANGE_SESSION_ONLY,
-            ErrorKind.NODE_NOT_FOUND,
-            ErrorKind.MOVE_WONT_OVERWRITE,
-            ErrorKind.NOT_ALLOWED,
-        ),
+        *("commit-conflict", "rebase-failed", "update-attempts-exhausted", "branch-update-conflict"),
+        *("repo-info-updated", "config-updated", "garbage-collected", "garbage-collection-running"),
+        *("gc-deletes-failing", "snapshot-not-found", "branch-not-found", "tag-not-found", "ref-not-found"),
+        *("branch-already-exists", "tag-already-exists", "tag-previously-deleted", "no-changes-to-commit"),
+        *("no-amend-for-initial-commit", "rebase-tx-log-pruned", "read-only-repository", "session-expired"),
+        *("invalid-commit-configuration", "invalid-repository-migration", "rearrange-session-only"),
+        *("node-not-found", "move-wont-overwrite", "not-allowed"),
     }
 )
 

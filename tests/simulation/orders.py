@@ -20,20 +20,9 @@ from tests.simulation.run import Outcome, execute
 
 #: Operations that run together with a commit.
 BESIDE = (
-    *(
-        "commit",
-        "merge",
-        "amend",
-        "rebase",
-        "expire",
-        "collect",
-        "rewrite_manifests",
-        "compact",
-        "copy",
-        "verify",
-    ),
-    *("reset_branch", "fork", "flush", "move", "cherry_pick", "revert", "tag", "delete_branch", "upgrade"),
-    *("job", "squash", "retain", "repair", "lose_file"),
+    *("commit", "merge", "amend", "rebase", "expire", "collect", "rewrite_manifests", "compact", "copy"),
+    *("verify", "reset_branch", "fork", "flush", "move", "cherry_pick", "revert", "tag", "delete_branch"),
+    *("upgrade", "job", "squash", "retain", "repair", "lose_file"),
 )
 
 
@@ -49,9 +38,7 @@ def pair(operation: str, *, seed: int = 0) -> Plan:
         (ClientPlan("a", ("commit",)), ClientPlan("b", (operation,))),
         version,
         turns={},
-        history=("create_branch", "commit", "commit", "commit", "commit")
-        if version > 1
-        else ("commit", "commit"),
+        history=("create_branch", *["commit"] * 4) if version > 1 else ("commit", "commit"),
     )
 
 

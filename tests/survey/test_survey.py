@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import zarr
-from tests.maintenance.schedules import Seen
-from tests.maintenance.test_in_use import CONFIG, TOMORROW, opened_by
+from tests.maintenance.test_in_use import CONFIG, TOMORROW, requests_of
 from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.storage.memory import MemoryStorage
-
-FOLDERS = ("snapshots", "manifests", "walks", "chunks", "transactions")
 
 
 def commit(repo: frazil.Repository, number: int) -> None:
@@ -48,20 +45,10 @@ def commits(count: int, version: int = 2) -> MemoryStorage:
     return storage
 
 
-def counted(storage: MemoryStorage, act: Callable[[frazil.Repository], Any]) -> dict[str, int]:
+def counted(storage: MemoryStorage, act: Callable[[frazil.Repository], Any]) -> Counter[str]:
     """How often each folder is read by ``act``."""
-    reads = dict.fromkeys(FOLDERS, 0)
-
-    @contextmanager
-    def meet(what: str) -> Any:
-        verb, _, key = what.partition(" ")
-        folder = key.partition("/")[0]
-        if verb == "get" and folder in reads:
-            reads[folder] += 1
-        yield
-
-    act(opened_by(storage, Seen(storage, meet)))
-    return reads
+    requests = requests_of(frazil.Repository.open(storage, CONFIG), act)
+    return Counter(what[4:].partition("/")[0] for what in requests if what.startswith("get "))
 
 
 def collect(repo: frazil.Repository) -> frazil.GCSummary:

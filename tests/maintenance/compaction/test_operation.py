@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.maintenance.schedules import Killed, Seen, killing
+from tests.maintenance.schedules import Interrupted, Killed, Seen, killing
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.judge import same_by_reference
@@ -210,18 +209,11 @@ def test_beside_others_at_every_request(make: Any, others: str) -> None:
     """Others act between any two requests: their changes stay, and no chunk is lost."""
     for step in range(1, 200):
         storage = copy_of(template(make))
-        requests = 0
-
-        def meet(what: str, storage: MemoryStorage = storage, step: int = step) -> Any:
-            nonlocal requests
-            requests += 1
-            if requests == step:
-                act(frazil.Repository.open(storage, CONFIG), others)
-            return nullcontext()
-
-        repo = opened_by(storage, Seen(storage, meet), CONFIG)
-        report = repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
-        acted = requests >= step
+        seen = Interrupted(storage, step, lambda: act(frazil.Repository.open(storage, CONFIG), others))  # noqa: B023
+        report = (
+            opened_by(storage, seen, CONFIG).upkeep.compact("merge", branch="main", limits=LIMITS).apply()
+        )
+        acted = seen.count >= step
         repo = frazil.Repository.open(storage)
         expected = changed(read_base(make), others) if acted else read_base(make)
         assert (read(repo) if expected else None) == expected
@@ -307,10 +299,9 @@ def written_by_others(storage: MemoryStorage, request: str) -> frazil.Repository
     """A handle, before whose first request of a kind others write."""
     acts = [lambda: act(frazil.Repository.open(storage, CONFIG), "write")]
 
-    def meet(what: str) -> Any:
+    def meet(what: str) -> None:
         if what.startswith(request) and acts:
             acts.pop()()
-        return nullcontext()
 
     return opened_by(storage, Seen(storage, meet), CONFIG)
 
@@ -384,11 +375,3 @@ def test_limits_that_are_refused(limits: dict[str, Any], error: type[Exception],
     with pytest.raises(error, match=message) as caught:
         frazil.CompactionLimits(**limits)
     assert getattr(caught.value, "kind", "invalid-argument") == "invalid-argument"
-
-
-def test_a_report_says_what_it_is() -> None:
-    assert "state: plan" in str(frazil.CompactionReport(new_manifests=1))
-    assert "nothing to do" in str(frazil.CompactionReport())
-    done = frazil.CompactionReport(snapshots={"main": "1CECHNKREP0F1RSTCMT0"})
-    assert "branch main: 1CECHNKREP0F1RSTCMT0" in str(done)
-    assert (done.is_empty, frazil.CompactionReport().is_empty) == (False, True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, override
 
 import numpy as np
 import pytest
 import zarr
-from tests.maintenance.schedules import Seen
+from tests.maintenance.schedules import killing
 from tests.maintenance.test_single_damages import WAYS, flipped, harm
 from tests.maintenance.test_verification import config, keys, small
 from tests.repository.version_1 import copy_of, fill
+from tests.support.errors import of_kind
 from tests.support.judge import readable_by_reference
 from tests.support.tiers import deep
 
@@ -115,36 +116,13 @@ def test_from_a_copy(folder: str, how: str) -> None:
         assert again.ok, str(again)
 
 
-@contextmanager
-def _stop(left: list[int], fails: bool) -> Iterator[None]:
-    left[0] -= 1
-    if left[0] == 0 and not fails:
-        raise StorageError("injected: lost")
-    yield
-    if left[0] == 0:
-        raise StorageError("injected: the answer is lost")
-    if left[0] < 0:
-        raise StorageError("injected: the process has died")
-
-
 def crashes(before: MemoryStorage, act: Callable[[Any], Any]) -> Iterator[MemoryStorage]:
-    """Yield the storage after a crash at each request that ``act`` makes, before and after its effect."""
-    for takes_effect in (False, True):
-        number = 0
-        while True:
-            number += 1
-            left = [number]
-            storage = copy_of(before)
-
-            def meet(what: str, left: list[int] = left, takes_effect: bool = takes_effect) -> Any:
-                if what.startswith(("get", "head", "list")) and left[0] > 0:
-                    return nullcontext()
-                return _stop(left, takes_effect)
-
-            with suppress(StorageError):
-                act(Seen(storage, meet))
-            if left[0] > 0:
-                break
+    """Yield the storage after a crash at each write of ``act``, before and after its effect."""
+    for after, deadly in product((False, True), range(100)):
+        storage = copy_of(before)
+        try:
+            act(killing(storage, deadly, StorageError("injected"), after=after, prefix=("put", "delete")))
+        except StorageError:
             yield storage
 
 
@@ -480,9 +458,8 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten() -> None:
                 inner.put(key, b"another writer")
             return super().put(key, data, condition)
 
-    with pytest.raises(ConflictError) as error:
+    with pytest.raises(ConflictError, check=of_kind(ErrorKind.REPO_INFO_UPDATED)):
         Quarantine.new().replace_file(Racing(inner, lambda key, condition: None), "chunks/A", b"good")
-    assert error.value.kind == ErrorKind.REPO_INFO_UPDATED
     assert bytes(inner.get("chunks/A")) == b"another writer"
 
 

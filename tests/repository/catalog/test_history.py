@@ -167,18 +167,3 @@ def test_no_step_for_a_commit() -> None:
     steps = [python_steps(partial(repo.history.log, branch="main")) for repo in (few, many)]
     assert steps[1] < 1.5 * steps[0] + 50
     assert np.unique(many.history.log(branch="main")["id"]).size == 201
-
-
-def test_every_older_entry_names_its_backup() -> None:
-    """Also the newest entry of a backup, which in that file has no name yet."""
-    config = frazil.RepositoryConfig(num_updates_per_repo_info_file=2)
-    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
-    for number in range(7):
-        repo.create_branch(f"b{number}", repo.lookup_branch("main"))
-    log = list(repo.ops_log())
-    assert len(log) == 8
-    assert log[0].backup_path is None
-    paths = [update.backup_path for update in log[1:]]
-    backups = {entry.key.removeprefix("overwritten/") for entry in repo.storage.list("overwritten/")}
-    assert len(set(paths)) == 7
-    assert set(paths) == backups

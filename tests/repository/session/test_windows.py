@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.counting import keys_read
 
 import frazil
 from frazil.changes import manifests as windows
@@ -82,22 +83,13 @@ def test_an_old_repository_asks_for_windows() -> None:
 
 
 @pytest.mark.parametrize("rows", [4, 200])
-def test_a_cold_look_up_costs_four_requests(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cold_look_up_costs_four_requests(rows: int) -> None:
     inner = frazil.in_memory_storage()
     create(plain(inner), rows)
-    reads: list[str] = []
-    for name in ("get", "get_versioned", "head"):
-        method = getattr(LatencyStorage, name)
-
-        def counted(self: LatencyStorage, key: str, *args: Any, method: Any = method) -> Any:
-            reads.append(key)
-            return method(self, key, *args)
-
-        monkeypatch.setattr(LatencyStorage, name, counted)
     repo = frazil.Repository.open(LatencyStorage(inner))
-    reads.clear()
-    session = repo.readonly_session("main")
-    assert session.workspace.read_chunk("/x", (rows - 1, 2)) is not None
+    with keys_read(LatencyStorage, "get", "get_versioned", "head") as reads:
+        session = repo.readonly_session("main")
+        assert session.workspace.read_chunk("/x", (rows - 1, 2)) is not None
     assert sorted(key.split("/")[0] for key in reads) == ["chunks", "manifests", "repo", "snapshots"]
 
 

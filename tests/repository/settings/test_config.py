@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fixtures import fixture_folders
 from tests.support.config_bytes import decode_config, encode_config
+from tests.support.errors import of_kind
 from tests.support.examples import examples
 
 from frazil.errors import FormatError, InvalidInputError
@@ -469,9 +470,8 @@ def test_other_ends_of_ranges_are_read() -> None:
     ],
 )
 def test_damage_is_named(document: Any, where: str) -> None:
-    with pytest.raises(FormatError, match=where) as error:
+    with pytest.raises(FormatError, match=where, check=of_kind("config-deserialization")):
         decode_config(dumps(document))
-    assert error.value.kind == "config-deserialization"
 
 
 json_values = st.recursive(
