@@ -5,13 +5,11 @@
 ``log``               the JSON lines of a worker: what it begins, and the answer that it gets
 ``client``            a worker as a client of the repository
 ``operations``        all operations, and how often a worker does each
-``worker``            what one worker does
-``launcher``          starts workers as forks of one process
+``launcher``          what one worker does; starts workers as forks of one process
 ``stores``            local files and object stores; a proxy with faults before the object stores
 ``campaign``          lets workers run, kills them with SIGKILL, and starts new ones
 ``evidence``          logs and repository -> one ``History``
-``replay``            the ops log again, with a model of each version
-``checker``           ``History`` -> anomalies
+``checker``           ``History`` -> anomalies: the ops log again, with a model of each version
 ``soak``              many commits in one process: memory, handles, threads and files
 ====================  =============================================================================
 

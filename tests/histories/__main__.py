@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.histories.campaign import Campaign, Scope, counts
-from tests.histories.checker import check
+from tests.histories.checker import Anomaly, check
 from tests.histories.evidence import collect_evidence
 from tests.histories.log import file_counts
-from tests.histories.replay import Anomaly
 from tests.histories.stores import STORES, is_installed
 
 import frazil

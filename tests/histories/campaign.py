@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.histories import layout
-from tests.histories.launcher import Launcher, WorkerProcess
+from tests.histories.launcher import Launcher, Plan, WorkerProcess
 from tests.histories.log import operations
 from tests.histories.stores import Store
-from tests.histories.worker import Plan
 
 import frazil
 from frazil.errors import ServerFailedError

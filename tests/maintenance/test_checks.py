@@ -39,17 +39,15 @@ OTHER_NODE = np.arange(8, dtype=np.uint8).reshape(1, 8)
 def template(spec_version: int) -> MemoryStorage:
     """Three commits, with two arrays, two groups, tags and branches; chunks of every kind."""
     storage = MemoryStorage()
+    split, halves = (
+        frazil.ManifestSplitCondition.name_matches("split"),
+        frazil.ManifestSplitDimCondition.Any(),
+    )
     config = frazil.RepositoryConfig(
         inline_chunk_threshold_bytes=8,
         packing=frazil.PackingConfig(enabled=False),
-        manifest=frazil.config.ManifestConfig(
-            splitting=frazil.config.ManifestSplittingConfig.from_dict(
-                {
-                    frazil.config.ManifestSplitCondition.name_matches("split"): {
-                        frazil.config.ManifestSplitDimCondition.Any(): 2
-                    }
-                }
-            )
+        manifest=frazil.ManifestConfig(
+            splitting=frazil.ManifestSplittingConfig.from_dict({split: {halves: 2}})
         ),
     )
     repo = frazil.Repository.create(storage, config, spec_version=spec_version)
@@ -58,15 +56,8 @@ def template(spec_version: int) -> MemoryStorage:
         for name in ("a/b", "a/c"):
             zarr.create_group(store, path=name)
         for name in ("a/x", "a/y", "split"):
-            array = zarr.create_array(
-                store,
-                name=name,
-                shape=(4, 4),
-                chunks=(1, 4),
-                dtype="i4",
-                compressors=None,
-                dimension_names=("t", "x"),
-            )
+            options: Any = {"dtype": "i4", "compressors": None, "dimension_names": ("t", "x")}
+            array = zarr.create_array(store, name=name, shape=(4, 4), chunks=(1, 4), **options)
             array[:] = np.arange(16).reshape(4, 4) + 1
     with repo.transaction("main", message="two arrays", metadata={"author": "a", "topic": "b"}) as store:
         for name in ("a/x", "a/y"):

@@ -426,12 +426,8 @@ def test_a_chunk_that_is_a_copy_of_a_chunk_file_is_not_an_exchange() -> None:
 
 def single(deduplicate: bool = False, *, checksums: bool = True) -> frazil.Repository:
     """A repository with four chunk files of one chunk each."""
-    config = frazil.RepositoryConfig(
-        inline_chunk_threshold_bytes=0,
-        packing=frazil.PackingConfig(enabled=False),
-        chunks=frazil.ChunksConfig(deduplicate=deduplicate, checksums=checksums),
-    )
-    repo = frazil.Repository.create(MemoryStorage(), config)
+    chunks = frazil.ChunksConfig(deduplicate=deduplicate, checksums=checksums)
+    repo = frazil.Repository.create(MemoryStorage(), config(chunks=chunks))
     repo.save_config()
     fill(repo, "a")
     return repo
@@ -480,10 +476,7 @@ def test_a_compaction_refuses_a_pack_of_zeros() -> None:
 
 
 def one_array() -> frazil.Repository:
-    config = frazil.RepositoryConfig(
-        inline_chunk_threshold_bytes=0, packing=frazil.PackingConfig(enabled=False)
-    )
-    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+    repo = frazil.Repository.create(MemoryStorage(), config())
     for value in range(3):
         with repo.transaction("main", message=f"{value}") as store:
             if not value:

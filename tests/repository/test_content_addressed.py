@@ -50,9 +50,7 @@ def fill(session: frazil.Session, name: str, values: Any) -> None:
 
 
 def read(repo: frazil.Repository, name: str) -> Any:
-    return np.asarray(
-        zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")[::CHUNK]
-    ).tolist()
+    return frazil.read(repo.readonly_session("main"), name)[::CHUNK].tolist()
 
 
 def commit(repo: frazil.Repository, name: str, values: Any) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.model import Version
 from tests.simulation.objects import Objects, Violation
-from tests.simulation.repo_history import Version
 from tests.simulation.storage import SimulatedStorage
 
 import frazil

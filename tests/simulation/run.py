@@ -13,12 +13,11 @@ from hashlib import sha256
 
 from tests.simulation import objects as simulated_objects
 from tests.simulation.judging import Judge, without_steps
-from tests.simulation.model import CHUNKS, Content, Model
+from tests.simulation.model import CHUNKS, Content, Model, RepoHistory, Version, line_of
 from tests.simulation.objects import Objects, Violation
 from tests.simulation.operations import OPERATIONS, Attempt, ClientRun, StartedJob
 from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.pools import installed
-from tests.simulation.repo_history import RepoHistory, Version, line_of
 from tests.simulation.scheduler import START_US, Client, Scheduler, SimulatedHost, Stuck, TooLong, Turns
 from tests.simulation.storage import (
     Crashed,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.maintenance.test_verification import small
+from tests.maintenance.test_verification import config, small
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
@@ -104,10 +104,7 @@ def test_another_choice_is_refused() -> None:
 )
 def test_lost_chunks_read_as_missing_values(dtype: str, options: Any, expected: Any, shards: Any) -> None:
     """The element that a CF decoder reads as missing; the fill value of zarr if there is no such element."""
-    config = frazil.RepositoryConfig(
-        inline_chunk_threshold_bytes=0, packing=frazil.PackingConfig(enabled=False)
-    )
-    repo = frazil.Repository.create(MemoryStorage(), config)
+    repo = frazil.Repository.create(MemoryStorage(), config())
     with repo.transaction("main", message="an array") as store:
         array = zarr.create_array(
             store, name="a", shape=(10,), chunks=(2,), shards=shards, dtype=dtype, **options

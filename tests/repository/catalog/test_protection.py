@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.history.test_undo import amend, commit
 from tests.support.errors import of_kind
 
 import frazil
@@ -22,17 +23,6 @@ def repo() -> frazil.Repository:
     repo.create_branch("dev", "main")
     commit(repo, "c", "dev")
     return repo
-
-
-def commit(repo: frazil.Repository, path: str, branch: str = "main") -> None:
-    with repo.transaction(branch, message=path) as store:
-        zarr.create_group(store, path=path)
-
-
-def amend(repo: frazil.Repository) -> None:
-    session = repo.writable_session("main")
-    zarr.create_group(session.store, path="more")
-    session.amend("amended")
 
 
 def acting_as(repo: frazil.Repository, principal: str) -> frazil.Repository:
