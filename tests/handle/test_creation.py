@@ -96,37 +96,17 @@ def test_history_and_upkeep_are_objects_of_the_handle() -> None:
     assert shared == set()
 
 
-def _dropped(repo: frazil.Repository) -> None:
-    zarr.create_group(repo.writable_session("main").store, path="new")
-
-
-def _moved(repo: frazil.Repository) -> None:
-    repo.rearrange_session("main").move("/old", "/new")
-
-
-def _committed(repo: frazil.Repository) -> None:
+def made(repo: frazil.Repository, path: str = "new") -> frazil.Session:
     session = repo.writable_session("main")
-    zarr.create_group(session.store, path="new")
-    session.commit("new")
+    zarr.create_group(session.store, path=path)
+    return session
 
 
 def _rebased(repo: frazil.Repository) -> None:
-    session = repo.writable_session("main")
-    zarr.create_group(session.store, path="first")
-    _committed(repo)
+    session = made(repo, "first")
+    made(repo).commit("new")
     session.rebase(frazil.ConflictDetector())
     session.commit("first")
-
-
-def _discarded(repo: frazil.Repository) -> None:
-    session = repo.writable_session("main")
-    zarr.create_group(session.store, path="new")
-    session.discard_changes()
-
-
-def _fork(repo: frazil.Repository) -> None:
-    session = repo.writable_session("main")
-    zarr.create_group(session.fork().store, path="new")
 
 
 def _failed_block(repo: frazil.Repository) -> None:
@@ -136,9 +116,8 @@ def _failed_block(repo: frazil.Repository) -> None:
 
 
 def _failed_commit(repo: frazil.Repository) -> None:
-    session = repo.writable_session("main")
-    zarr.create_group(session.store, path="first")
-    _committed(repo)
+    session = made(repo, "first")
+    made(repo).commit("new")
     with pytest.raises(frazil.ConflictError):
         session.commit("first")
 
@@ -146,17 +125,17 @@ def _failed_commit(repo: frazil.Repository) -> None:
 @pytest.mark.parametrize(
     ("work", "expected"),
     [
-        (_dropped, 1),
-        (_moved, 1),
-        (_committed, 0),
+        (made, 1),
+        (lambda repo: repo.rearrange_session("main").move("/old", "/new"), 1),
+        (lambda repo: made(repo).commit("new"), 0),
         (_rebased, 0),
-        (_discarded, 0),
-        (_fork, 0),
+        (lambda repo: made(repo).discard_changes(), 0),
+        (lambda repo: zarr.create_group(repo.writable_session("main").fork().store, path="new"), 0),
         (_failed_block, 0),
         (_failed_commit, 0),
     ],
 )
-def test_lost_changes(work: Callable[[frazil.Repository], None], expected: int) -> None:
+def test_lost_changes(work: Callable[[frazil.Repository], object], expected: int) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with repo.transaction("main", message="old") as store:
         zarr.create_group(store, path="old")
@@ -180,8 +159,7 @@ def test_the_end_of_a_program(end: str, expected: bool) -> None:
 
 def test_a_write_after_the_commit_says_so() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    session = repo.writable_session("main")
-    zarr.create_group(session.store, path="new")
+    session = made(repo)
     session.commit("new")
     group = zarr.open_group(session.store, mode="a")
     for write in (

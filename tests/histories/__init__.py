@@ -3,13 +3,11 @@
 ====================  =============================================================================
 ``layout``            the arrays of the repository, and a version as one row of numbers
 ``log``               the JSON lines of a worker: what it begins, and the answer that it gets
-``client``            a worker as a client of the repository
-``operations``        all operations, and how often a worker does each
+``operations``        a worker as a client: all operations, and how often it does each
 ``launcher``          what one worker does; starts workers as forks of one process
 ``stores``            local files and object stores; a proxy with faults before the object stores
 ``campaign``          lets workers run, kills them with SIGKILL, and starts new ones
-``evidence``          logs and repository -> one ``History``
-``checker``           ``History`` -> anomalies: the ops log again, with a model of each version
+``checker``           logs and repository -> one ``History`` -> anomalies, by a model of each version
 ``soak``              many commits in one process: memory, handles, threads and files
 ====================  =============================================================================
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.histories.campaign import Campaign, Scope, counts
-from tests.histories.checker import Anomaly, check
-from tests.histories.evidence import collect_evidence
+from tests.histories.checker import Anomaly, check, collect_evidence
 from tests.histories.log import file_counts
 from tests.histories.stores import STORES, is_installed
 

@@ -26,25 +26,15 @@ _SPARED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much a campaign does.
+    """How much a campaign does."""
 
-    Attributes:
-        count: How many operations all workers begin together.
-        workers: How many workers run at a time.
-        seed: The seed of the random numbers.
-        kill_every: The mean number of seconds between two kills. 0: no kills.
-        fault_every: The mean number of seconds between two faults, where the store has faults.
-        limit: After so many seconds in which no operation begins or ends, the campaign fails.
-        seconds: After so many seconds all workers are killed, and the campaign ends. 0: never.
-    """
-
-    count: int
-    workers: int = 4
-    seed: int = 1
-    kill_every: float = 10.0
-    fault_every: float = 0.5
-    limit: float = 600.0
-    seconds: float = 0.0
+    count: int  #: How many operations all workers begin together.
+    workers: int = 4  #: How many workers run at a time.
+    seed: int = 1  #: The seed of the random numbers.
+    kill_every: float = 10.0  #: The mean number of seconds between two kills. 0: no kills.
+    fault_every: float = 0.5  #: The mean number of seconds between two faults, where the store has faults.
+    limit: float = 600.0  #: After so many seconds in which no operation begins or ends, the campaign fails.
+    seconds: float = 0.0  #: After so many seconds all workers are killed, and the campaign ends. 0: never.
 
 
 @dataclass
@@ -66,21 +56,13 @@ class Slot:
 
 @dataclass
 class Campaign:
-    """The workers of one history.
+    """The workers of one history."""
 
-    Attributes:
-        store: The storage.
-        folder: The folder of logs and plans.
-        scope: How much to do.
-        first: The version with the arrays, before all operations.
-        kills: How many workers were killed.
-    """
-
-    store: Store
-    folder: Path
-    scope: Scope
-    first: str = ""
-    kills: int = 0
+    store: Store  #: The storage.
+    folder: Path  #: The folder of logs and plans.
+    scope: Scope  #: How much to do.
+    first: str = ""  #: The version with the arrays, before all operations.
+    kills: int = 0  #: How many workers were killed.
     slots: list[Slot] = field(default_factory=list)
 
     def run(self) -> None:

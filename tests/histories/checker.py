@@ -1,4 +1,4 @@
-"""`History` -> anomalies.
+"""Logs and repository -> one `History` -> anomalies.
 
 The ops log says in which order commits and changes of refs took effect. The logs of the workers say what each
 of them writes. Together they give the numbers that each version must have. The checks work on columns:
@@ -9,16 +9,119 @@ entry by entry.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from tests.histories import layout
-from tests.histories.evidence import Entry, History
-from tests.histories.layout import ANY, DIGEST, LEFT, LENGTH, NAME, RIGHT, TORN, Row
-from tests.histories.log import Operation, Outcome, Rule
+from tests.histories.layout import ANY, DIGEST, LABEL, LEFT, LENGTH, NAME, RIGHT, TORN, Row
+from tests.histories.log import Operation, Outcome, Rule, operations
+
+import frazil
+from frazil.ops import UpdateType
+
+#: How many versions are read at a time.
+_READERS: Final = 8
+_KINDS: Final = {
+    UpdateType.NewCommit: "commit",
+    UpdateType.CommitAmended: "amend",
+    UpdateType.NewDetachedSnapshot: "flush",
+    UpdateType.BranchCreated: "create-branch",
+    UpdateType.BranchReset: "reset-branch",
+    UpdateType.BranchDeleted: "delete-branch",
+    UpdateType.TagCreated: "create-tag",
+    UpdateType.TagDeleted: "delete-tag",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the ops log. ``previous`` is the version that it replaces or whose name it deletes."""
+
+    kind: str
+    ref: str
+    snapshot: str | None = None
+    previous: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What workers say, and what the repository has afterwards."""
+
+    first: str  #: The version with the arrays.
+    operations: Sequence[Operation]  #: The operations of all workers.
+    entries: Sequence[Entry]  #: The ops log, oldest first.
+    branches: Mapping[str, str]  #: The tips at the end.
+    tags: Mapping[str, str] = field(default_factory=dict)  #: The tags at the end.
+    #: The messages of the versions that the repository has at the end.
+    messages: Mapping[str, str] = field(default_factory=dict)
+    #: The history of each branch at the end, newest first.
+    ancestry: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  #: The metadata of the repository at the end.
+    rows: Mapping[str, Row] = field(default_factory=dict)  #: The numbers of versions, read at the end.
+    damages: Sequence[str] = ()  #: What `Repository.upkeep.verify` finds, and versions that cannot be read.
+    has_faults: bool = False  #: Whether the storage answers with errors.
+
+
+def collect_evidence(
+    repo: frazil.Repository, first: str, logs: Iterable[Path], *, has_faults: bool = False
+) -> History:
+    """Read logs and repository. No worker runs any more."""
+    info = repo.inspect_repo_info()
+    ancestry = {
+        branch: [snapshot.id for snapshot in repo.ancestry(branch=branch)] for branch in info["branches"]
+    }
+    versions = dict.fromkeys([*(id_ for ids in ancestry.values() for id_ in ids), *info["tags"].values()])
+    rows, damages = _read_all(repo, versions)
+    report = repo.upkeep.verify("checksum")
+    damages += [str(finding) for finding in report.problems]
+    return History(
+        first=first,
+        operations=tuple(operations(logs)),
+        entries=tuple(reversed(list(entries(repo)))),
+        branches=info["branches"],
+        tags=info["tags"],
+        messages={each["id"]: each["message"] for each in info["snapshots"]},
+        ancestry=ancestry,
+        labels={name: text for name, text in repo.metadata.items() if name.startswith(LABEL)},
+        rows=rows,
+        damages=damages,
+        has_faults=has_faults,
+    )
+
+
+def entries(repo: frazil.Repository) -> Iterator[Entry]:
+    """Yield the entries of the ops log that change refs, newest first."""
+    for update in repo.ops_log():
+        kind = _KINDS.get(type(update.kind))
+        if kind is not None:
+            ref: str = getattr(update.kind, "branch", "") or getattr(update.kind, "name", "")
+            new, old = (getattr(update.kind, name, None) for name in ("new_snap_id", "previous_snap_id"))
+            yield Entry(kind, ref, new, old)
+
+
+def _read_all(repo: frazil.Repository, versions: Iterable[str]) -> tuple[dict[str, Row], list[str]]:
+    """Read each version that has the arrays."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        pairs = list(pool.map(lambda version: (version, _read(repo, version)), versions))
+    rows = {version: row for version, row in pairs if isinstance(row, np.ndarray)}
+    return rows, [row for _, row in pairs if isinstance(row, str)]
+
+
+def _read(repo: frazil.Repository, version: str) -> Row | str | None:
+    """Return the numbers of a version, the text of an error, or None for the version without arrays."""
+    try:
+        info = repo.lookup_snapshot(version)
+        if info.parent_id is None and info.message == "Repository initialized":
+            return None
+        return layout.read(repo.readonly_session(snapshot_id=version).store)
+    except Exception as error:
+        return f"version {version}: {type(error).__name__}: {error}"
+
 
 #: Operations that create a version. The entry in the ops log has the same kind.
 WRITES: Final = ("commit", "amend", "flush")
@@ -34,27 +137,17 @@ class Anomaly:
 
 @dataclass
 class Replay:
-    """The state after some entries of the ops log.
+    """The state after some entries of the ops log."""
 
-    Attributes:
-        history: The history.
-        marks: The marks of versions.
-        tips: The tips of branches.
-        tags: The tags.
-        parents: The parent of each version.
-        rows: The numbers that each version must have.
-        timeline: The positions in the ops log at which each branch moved, with its new tip.
-        anomalies: What is wrong.
-    """
-
-    history: History
-    marks: dict[str, str]
-    tips: dict[str, str | None] = field(default_factory=dict)
-    tags: dict[str, str | None] = field(default_factory=dict)
-    parents: dict[str, str | None] = field(default_factory=dict)
-    rows: dict[str, Row] = field(default_factory=dict)
+    history: History  #: The history.
+    marks: dict[str, str]  #: The marks of versions.
+    tips: dict[str, str | None] = field(default_factory=dict)  #: The tips of branches.
+    tags: dict[str, str | None] = field(default_factory=dict)  #: The tags.
+    parents: dict[str, str | None] = field(default_factory=dict)  #: The parent of each version.
+    rows: dict[str, Row] = field(default_factory=dict)  #: The numbers that each version must have.
+    #: The positions in the ops log at which each branch moved, with its new tip.
     timeline: dict[str, list[tuple[int, str | None]]] = field(default_factory=lambda: defaultdict(list))
-    anomalies: list[Anomaly] = field(default_factory=list)
+    anomalies: list[Anomaly] = field(default_factory=list)  #: What is wrong.
 
     def __post_init__(self) -> None:
         self._operations = {each.mark: each for each in self.history.operations}

@@ -25,9 +25,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.histories import layout
-from tests.histories.client import Client
-from tests.histories.log import LogFile, Operation, Outcome, operations
-from tests.histories.operations import OPERATIONS
+from tests.histories.log import LogFile, Outcome, operations
+from tests.histories.operations import OPERATIONS, Client
 
 import frazil
 from frazil.errors import IcechunkError, StorageError
@@ -36,29 +35,17 @@ from frazil.storage.base import Storage
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one worker does.
+    """What one worker does."""
 
-    Attributes:
-        name: A name that no other worker has, also no earlier one.
-        storage: The storage of the repository.
-        folder: The folder of the logs.
-        seed: The seed of the random numbers.
-        first_number: The numbers that it writes begin here.
-        count: How many operations it does.
-        predecessor: The name of the worker that was killed before, or an empty text.
-        process: The process id of that worker, which its leases have.
-        packs: Whether small chunks are stored in packs.
-    """
-
-    name: str
-    storage: Storage
-    folder: Path
-    seed: str
-    first_number: int
-    count: int
-    predecessor: str = ""
-    process: int = -1
-    packs: bool = True
+    name: str  #: A name that no other worker has, also no earlier one.
+    storage: Storage  #: The storage of the repository.
+    folder: Path  #: The folder of the logs.
+    seed: str  #: The seed of the random numbers.
+    first_number: int  #: The numbers that it writes begin here.
+    count: int  #: How many operations it does.
+    predecessor: str = ""  #: The name of the worker that was killed before, or an empty text.
+    process: int = -1  #: The process id of that worker, which its leases have.
+    packs: bool = True  #: Whether small chunks are stored in packs.
 
     def log_path(self) -> Path:
         """Return the log of this worker."""
@@ -105,7 +92,11 @@ def _open(plan: Plan) -> frazil.Repository:
 def _follow(repo: frazil.Repository, log: LogFile, plan: Plan) -> None:
     """Find the last commit of the killed worker, and break its leases."""
     path = plan.folder / f"{plan.predecessor}.jsonl"
-    lost = {each.mark for each in operations([path] if path.exists() else []) if _is_lost(each)}
+    lost = {
+        each.mark
+        for each in operations([path] if path.exists() else [])
+        if each.outcome is Outcome.UNKNOWN and each.snapshot is None
+    }
     try:
         for snapshot in repo.inspect_repo_info()["snapshots"]:
             if snapshot["message"] in lost:
@@ -115,10 +106,6 @@ def _follow(repo: frazil.Repository, log: LogFile, plan: Plan) -> None:
                 repo.upkeep.break_lease(lease.id)
     except IcechunkError:
         return  # the end of the campaign identifies the rest
-
-
-def _is_lost(operation: Operation) -> bool:
-    return operation.outcome is Outcome.UNKNOWN and operation.snapshot is None
 
 
 _POLL_MS: Final = 10_000

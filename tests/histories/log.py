@@ -38,37 +38,22 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a worker. Times are nanoseconds of the monotonic clock, which all processes share.
+    """One operation of a worker. Times are nanoseconds of the monotonic clock, which all processes share."""
 
-    Attributes:
-        mark: A text that no other operation has. It is the message of the commit.
-        kind: What the operation is, such as ``commit``.
-        ref: The branch or the tag.
-        begin: The time before the call.
-        end: The time after the call, or None.
-        outcome: The answer.
-        snapshot: The version that the operation creates or reads, as far as the worker has its id.
-        target: The version that the ref shall name.
-        previous: The version that a session began at, or that a reset replaces.
-        rule: What is true of the version before the commit.
-        changes: The numbers of a commit.
-        row: The numbers of a read.
-        error: The kind of the error.
-    """
-
-    mark: str
-    kind: str
-    ref: str = ""
-    begin: int = 0
-    end: int | None = None
-    outcome: Outcome = Outcome.UNKNOWN
+    mark: str  #: A text that no other operation has. It is the message of the commit.
+    kind: str  #: What the operation is, such as ``commit``.
+    ref: str = ""  #: The branch or the tag.
+    begin: int = 0  #: The time before the call.
+    end: int | None = None  #: The time after the call, or None.
+    outcome: Outcome = Outcome.UNKNOWN  #: The answer.
+    #: The version that the operation creates or reads, as far as the worker has its id.
     snapshot: str | None = None
-    target: str | None = None
-    previous: str | None = None
-    rule: Rule = Rule.NONE
-    changes: Changes = field(default_factory=lambda: Changes({}, {}))
-    row: tuple[int, ...] | None = None
-    error: str | None = None
+    target: str | None = None  #: The version that the ref shall name.
+    previous: str | None = None  #: The version that a session began at, or that a reset replaces.
+    rule: Rule = Rule.NONE  #: What is true of the version before the commit.
+    changes: Changes = field(default_factory=lambda: Changes({}, {}))  #: The numbers of a commit.
+    row: tuple[int, ...] | None = None  #: The numbers of a read.
+    error: str | None = None  #: The kind of the error.
 
 
 class LogFile:

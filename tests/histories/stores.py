@@ -33,20 +33,13 @@ _PATTERNS: Final = ("", "^PUT ", "^GET ", r"^PUT [^?]*(/|%2F)repo(\?|$)")
 
 @dataclass
 class Store:
-    """A storage for a history.
+    """A storage for a history."""
 
-    Attributes:
-        name: Its name.
-        storage: The storage, with faults if it is a server.
-        direct: The same storage without faults.
-        make_fault: Makes the next fault, or does nothing.
-        faults: How many requests each fault hits. Complete when the store is closed.
-    """
-
-    name: str
-    storage: Storage
-    direct: Storage
-    make_fault: Callable[[], None] = lambda: None
+    name: str  #: Its name.
+    storage: Storage  #: The storage, with faults if it is a server.
+    direct: Storage  #: The same storage without faults.
+    make_fault: Callable[[], None] = lambda: None  #: Makes the next fault, or does nothing.
+    #: How many requests each fault hits. Complete when the store is closed.
     faults: Counter[str] = field(default_factory=Counter)
 
 

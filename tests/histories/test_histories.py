@@ -12,8 +12,7 @@ import zarr
 from tests.histories import layout
 from tests.histories.__main__ import run
 from tests.histories.campaign import Scope
-from tests.histories.checker import check
-from tests.histories.evidence import Entry, History
+from tests.histories.checker import Entry, History, check
 from tests.histories.layout import DIGEST, LEFT, NAME, TORN, Changes, apply, first_row
 from tests.histories.log import Operation, Outcome, Rule
 from tests.histories.soak import Sample, growing, soak

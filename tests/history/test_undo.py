@@ -49,16 +49,8 @@ def configure(repo: frazil.Repository) -> None:
     repo.save_config()
 
 
-def close(repo: frazil.Repository) -> None:
-    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.read_only, limited_availability_reason="why"))
-
-
 def state(repo: frazil.Repository) -> dict[Any, Any]:
     return fields_of(repo._context.catalog.repo_info())
-
-
-def kinds(repo: frazil.Repository) -> list[str]:
-    return [type(update.kind).__name__ for update in repo.ops_log()]
 
 
 UPDATES: dict[str, Callable[[frazil.Repository], object]] = {
@@ -71,7 +63,7 @@ UPDATES: dict[str, Callable[[frazil.Repository], object]] = {
     "config": configure,
     "metadata": lambda repo: repo.set_metadata({"a": None, "b": [1, {"c": 2}]}),
     "flag": lambda repo: repo.set_feature_flag("move_node", False),
-    "status": close,
+    "status": lambda repo: repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.read_only)),
 }
 
 
@@ -171,7 +163,7 @@ def test_restoration_is_one_update(repo: frazil.Repository) -> None:
     assert report.changes == plan.changes
     assert state(repo) == expected
     assert repo.upkeep.verify().ok
-    new = kinds(repo)[: len(report.changes)]
+    new = [type(update.kind).__name__ for update in repo.ops_log()][: len(report.changes)]
     assert set(new) >= {"BranchReset", "BranchDeleted", "BranchCreated", "ConfigChanged", "RepoStatusChanged"}
     repo.history.undo().apply()
     assert state(repo) == last

@@ -8,7 +8,7 @@ from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.support.patience import patience
@@ -160,6 +160,14 @@ class Interrupted(Seen):
         self.count += 1
         if self.count == self.step:
             self.act()
+
+
+def make_old(storage: Storage, folder: str = "", **age: float) -> None:
+    """Let every file of a folder have this age."""
+    assert isinstance(storage, MemoryStorage)
+    objects = storage._contents.objects
+    for key in [info.key for info in storage.list(folder)]:
+        objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(**age))
 
 
 _clocked: weakref.WeakValueDictionary[str, Clocked] = weakref.WeakValueDictionary()

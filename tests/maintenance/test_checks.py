@@ -144,10 +144,6 @@ def breaks(check: str, file_type: FileType, change: Callable[[Patch], object], n
     return pytest.param(check, file_type, change, number, id=check)
 
 
-def first_of_union(patch: Patch) -> None:
-    patch.put("<B", patch.field(table_of(patch, 7), 0), 99)
-
-
 def cycle(patch: Patch) -> None:
     infos = patch.tables(patch.root, 4)
     for row, info in enumerate(infos):
@@ -171,11 +167,6 @@ def same_extents(patch: Patch) -> None:
     patch.payload[other : other + 8 * count] = patch.payload[start : start + 8 * count]
 
 
-def reversed_extents(patch: Patch) -> None:
-    start, _ = patch.vector(patch.tables(array_of(patch), 2)[0], 1)
-    patch.put("<2I", start, 9, 1)
-
-
 BREAKS = [
     # headers are in another test
     breaks("text-utf8", REPO, lambda p: p.text(table_of(p, 4), 3, b"\xff")),
@@ -195,7 +186,7 @@ BREAKS = [
     breaks("parent-cycle", REPO, cycle),
     breaks("initial-snapshot", REPO, orphan),
     breaks("snapshot-summary", REPO, lambda p: p.put("<Q", p.field(table_of(p, 4), 2), 77)),
-    breaks("update-kind", REPO, first_of_union),
+    breaks("update-kind", REPO, lambda p: p.put("<B", p.field(table_of(p, 7), 0), 99)),
     breaks("ops-order", REPO, lambda p: p.put("<Q", p.field(table_of(p, 7), 2), 5)),
     breaks("backup-name", REPO, lambda p: p.text(table_of(p, 7, 1), 3, b"repo.1")),
     breaks("snapshot-required", SNAPSHOT, lambda p: p.drop(p.root, 4)),
@@ -210,7 +201,9 @@ BREAKS = [
     breaks("num-chunks", SNAPSHOT, lambda p: p.put("<I", p.field(p.tables(array_of(p), 3)[0], 1), 5)),
     breaks("dimension-names", SNAPSHOT, lambda p: p.resize(array_of(p), 1, 1)),
     breaks("extents-rank", SNAPSHOT, lambda p: p.resize(p.tables(array_of(p), 2)[0], 1, 1)),
-    breaks("extents-range", SNAPSHOT, reversed_extents),
+    breaks(
+        "extents-range", SNAPSHOT, lambda p: p.put("<2I", p.vector(p.tables(array_of(p), 2)[0], 1)[0], 9, 1)
+    ),
     breaks("extents-overlap", SNAPSHOT, same_extents),
     breaks("manifest-files-v1-empty", SNAPSHOT, lambda p: p.resize(p.root, 6, 1)),
     breaks("manifest-files-sorted", SNAPSHOT, lambda p: p.swap(p.root, 7)),

@@ -16,7 +16,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.maintenance.schedules import Killed, Schedule, Seen, killing
+from tests.maintenance.schedules import Killed, Schedule, Seen, killing, make_old
 from tests.repository.version_1 import fill
 from tests.support.errors import of_kind
 from tests.support.examples import examples
@@ -38,12 +38,6 @@ def repository(storage: Any = None, version: int = 2) -> frazil.Repository:
     storage = storage or MemoryStorage()
     fill(storage, _template(version))
     return frazil.Repository.open(storage, CONFIG)
-
-
-def objects_of(repo: frazil.Repository) -> dict[str, Any]:
-    """The objects in memory, whose times a test may change."""
-    assert isinstance(repo.storage, MemoryStorage)
-    return repo.storage._contents.objects
 
 
 @cache
@@ -119,10 +113,7 @@ def leave_a_chunk(storage: MemoryStorage, hours: int) -> None:
     """Write what nobody commits, some time ago."""
     repo = frazil.Repository.open(storage, BY_CONTENT)
     written(repo, 5)
-    then = datetime.now(UTC) - timedelta(hours=hours)
-    objects = objects_of(repo)
-    for info in list(storage.list("chunks")):
-        objects[info.key] = replace(objects[info.key], modified=then)
+    make_old(storage, "chunks", hours=hours)
 
 
 def limit_of(hours: int) -> datetime:
@@ -256,7 +247,7 @@ def test_old_files_go_beside_a_fork() -> None:
     """A fork keeps what may be its own, no more."""
     repo = repository()
     repo.reset_branch("main", list(repo.ancestry(branch="main"))[1].id)
-    make_old(repo, days=900)
+    make_old(repo.storage, days=900)
     session = repo.writable_session("main")
     write(session, 4)
     session.fork()
@@ -315,7 +306,7 @@ def test_what_killed_collections_have_left_goes_after_some_days(version: int) ->
     kill_collection(repo.storage, "delete chunks")
     collection_guard.announce(repo.storage).record.end(repo.storage, leaves_mark=True)
     for days, left in ((0, 3), (9, int(version == 1))):  # a record, its list, and a mark
-        make_old(repo, "collections", days=days)
+        make_old(repo.storage, "collections", days=days)
         collection_guard.delete_killed_records(repo.storage, now_us(), with_marks=version == 2)
         assert len(list(repo.storage.list("collections"))) == left
 
@@ -396,18 +387,11 @@ def test_collections_that_end_in_any_order_leave_a_mark(order: tuple[int, ...]) 
     assert any(record.is_done for record in collection_guard.collection_records(storage))
 
 
-def make_old(repo: frazil.Repository, folder: str = "", days: int = 2) -> None:
-    """Let every file of a folder be some days old."""
-    objects = objects_of(repo)
-    for key in [info.key for info in repo.storage.list(folder)]:
-        objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(days=days))
-
-
 @pytest.mark.parametrize("forked", [False, True])
 def test_chunks_of_an_expired_version_that_a_session_has_moved(forked: bool) -> None:
     """They are older than the session, and only its base had them."""
     repo = repository()
-    make_old(repo)
+    make_old(repo.storage, days=2)
     session = repo.writable_session("main")
     fork = session.fork() if forked else None
     (fork or session).shift_array("/x", [1])
@@ -431,7 +415,7 @@ def test_chunks_of_a_branch_that_goes_while_it_is_merged() -> None:
     for branch, value in (("main", 2), ("dev", 3)):
         with repo.transaction(branch, message=branch) as store:
             zarr.open_array(store, path="x")[:] = value
-    make_old(repo)
+    make_old(repo.storage, days=2)
 
     class Slow(frazil.ConflictSolver):
         def solve(self, conflicts: Any) -> list[frazil.VersionSelection]:
@@ -447,7 +431,7 @@ def test_chunks_of_a_branch_that_goes_while_it_is_merged() -> None:
 def test_a_rebased_session_with_chunks_of_its_own_minds_no_collection_under_way() -> None:
     repo = repository()
     repo.reset_branch("main", list(repo.ancestry(branch="main"))[1].id)
-    make_old(repo)
+    make_old(repo.storage, days=2)
     session = repo.writable_session("main")
     write(session, 4)
     with repo.transaction("main", message="theirs") as store:

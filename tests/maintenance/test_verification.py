@@ -23,7 +23,7 @@ import frazil
 from frazil.errors import ConflictError, FormatError, InvalidInputError
 from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
 from frazil.format.ids import chunk_key, id_to_text, ids_to_text
-from frazil.format.manifest import Manifest, decode_manifest, encode_manifest
+from frazil.format.manifest import decode_manifest, encode_manifest
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.handle.repository import context_of
 from frazil.maintenance.verification import chunks as checks
@@ -387,17 +387,12 @@ def test_references_to_the_middle_of_a_chunk_are_findings(shift: int, length: in
             lengths[1] = np.uint64(int(lengths[1]) + length)
             arrays[node] = replace(table, offset=offset, length=lengths)
             wrong += 1
-        repo.storage.put(key, encoded(replace(manifest, arrays=arrays)))
+        repo.storage.put(key, encode_manifest(replace(manifest, arrays=arrays)))
     report = frazil.Repository.open(repo.storage).upkeep.verify("checksum")
     findings = [each for each in report.findings if each.key.startswith("chunks/")]
     assert len(findings) == wrong == 2
     assert {each.check for each in findings} == {"checksum"}
     assert all(each.coordinates.tolist() == [[1]] for each in findings)
-
-
-def encoded(manifest: Manifest) -> bytes:
-    data: Any = encode_manifest(manifest)
-    return bytes(data)
 
 
 @pytest.mark.parametrize("used", [1, 500, 1000])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import zarr
+from tests.maintenance.schedules import make_old
 from tests.support.errors import of_kind
 from zarr.core.sync import sync
 
@@ -35,9 +35,7 @@ def storage(request: pytest.FixtureRequest) -> MemoryStorage:
     repo = frazil.Repository.create(storage, CONFIG, spec_version=request.param)
     for n in range(3):
         write(repo, n)
-    objects = storage._contents.objects
-    for key, stored in objects.items():
-        objects[key] = replace(stored, modified=stored.modified - timedelta(days=2))
+    make_old(storage, days=2)
     return storage
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
 import pytest
 import zarr
-from tests.maintenance.schedules import Interrupted, Seen
+from tests.maintenance.schedules import Interrupted, Seen, make_old
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.patience import patience
@@ -393,12 +392,8 @@ def _delete(repo: frazil.Repository) -> None:
     _collect(repo)
 
 
-def _only_expire(repo: frazil.Repository) -> None:
-    repo.expire_snapshots(datetime.now(UTC))
-
-
-MEANWHILE: dict[str, Callable[[frazil.Repository], None]] = {
-    "expire": _only_expire,
+MEANWHILE: dict[str, Callable[[frazil.Repository], object]] = {
+    "expire": lambda repo: repo.expire_snapshots(datetime.now(UTC)),
     "commit, expire": _expire,
     "commit, expire, collect": lambda repo: _expire(repo, True),
     "reset, commit": _reset,
@@ -409,9 +404,7 @@ MEANWHILE: dict[str, Callable[[frazil.Repository], None]] = {
 
 def days_old(version: int) -> MemoryStorage:
     storage = copy_of(_template(version))
-    objects = storage._contents.objects
-    for key, stored in objects.items():
-        objects[key] = replace(stored, modified=stored.modified - timedelta(days=2))
+    make_old(storage, days=2)
     return storage
 
 

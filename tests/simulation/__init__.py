@@ -2,12 +2,10 @@
 
     scheduler     which client goes on at each request: seeded, or by a list of turns; its host
     pools         the thread pools of Frazil as tasks of the scheduler
-    objects       the objects of the storage, and what may never happen to them
-    storage       the storage of one client, with faults
+    storage       the objects, what may never happen to them, and the storage of one client, with faults
     model         what each version must contain, and every change of the file `repo`
     operations    what clients do
-    plan, run     a run: its plan, made from a seed, and its outcome
-    judging       what must hold at the end of a run
+    plan, run     a run: its plan, made from a seed, its outcome, and what must hold at its end
     orders        all orders of two clients with few preemptions
     mutants       defects that the simulation must find
     test_disk     a disk that loses what is not flushed

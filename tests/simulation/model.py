@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.simulation.objects import Objects, Violation
+from tests.simulation.storage import Objects, Violation
 
 from frazil.format.ids import REPO, backup_key, id_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind, decode_repo_info
@@ -138,8 +138,7 @@ class RepoHistory:
     on_version: Callable[[Version], None] = lambda version: None
     published: list[Version] = field(default_factory=list)
     entries: Counter[tuple[UpdateKind, str]] = field(default_factory=Counter)
-    #: Branch and earlier tip of each reset.
-    resets: set[tuple[str, str]] = field(default_factory=set)
+    resets: set[tuple[str, str]] = field(default_factory=set)  #: Branch and earlier tip of each reset.
     #: Messages of versions that replace a tip and some versions before it.
     squashes: set[str] = field(default_factory=set)
     collections: int = 0

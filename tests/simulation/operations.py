@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.model import CHUNKS, Content, Intent
-from tests.simulation.objects import IMMUTABLE, Violation
-from tests.simulation.storage import Crashed
+from tests.simulation.storage import IMMUTABLE, Crashed, Violation
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
@@ -74,8 +73,7 @@ class ClientRun:
     numbers: random.Random
     operation: int = 0
     calls: int = 0
-    #: When the present operation started, by the clock of the storage.
-    start: int = 0
+    start: int = 0  #: When the present operation started, by the clock of the storage.
 
     def mark(self) -> str:
         """Return a text that no other call has."""

@@ -34,6 +34,12 @@ from frazil.storage.local_commit import Replacement
 
 #: With more changes of names at a time, only the loss of all, of none, and of each single one is tried.
 _ALL_SUBSETS = 6
+#: What is left of the bytes of a file that were flushed and that were written: all, a half, what was flushed.
+_LOSSES: tuple[Callable[[bytes | None, bytes], bytes], ...] = (
+    lambda flushed, data: data,
+    lambda flushed, data: data if flushed == data else data[: max(len(flushed or b""), len(data) // 2)],
+    lambda flushed, data: flushed or b"",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,7 @@ def power_cuts(calls: list[Call], root: str) -> Iterator[PowerCut]:
             names, present = dict(durable), set(folders)
             for each in chosen:
                 _apply(each, names, present)
-            for loss in (_whole, _half, _nothing):
+            for loss in _LOSSES:
                 files = {
                     path: loss(flushed.get(file), contents.get(file, b""))
                     for path, file in names.items()
@@ -217,18 +223,6 @@ def _is_reachable(path: str, folders: set[str], root: str) -> bool:
             return False
         folder = os.path.dirname(folder)
     return True
-
-
-def _whole(flushed: bytes | None, data: bytes) -> bytes:
-    return data
-
-
-def _half(flushed: bytes | None, data: bytes) -> bytes:
-    return data if flushed == data else data[: max(len(flushed or b""), len(data) // 2)]
-
-
-def _nothing(flushed: bytes | None, data: bytes) -> bytes:
-    return flushed or b""
 
 
 def lost_promises(

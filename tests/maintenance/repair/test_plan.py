@@ -304,19 +304,14 @@ def repo() -> frazil.Repository:
     return every_kind_of_commit()
 
 
-def logs(repo: frazil.Repository) -> Iterator[tuple[bytes, bytes | None]]:
-    for info in repo.ancestry(branch="main"):
-        yield id_from_text(info.id), None if info.parent_id is None else id_from_text(info.parent_id)
-
-
 def test_the_bytes_are_those_of_the_commit(repo: frazil.Repository) -> None:
     context = context_of(repo)
-    number = 0
-    for id_, parent in logs(repo):
+    versions = list(repo.ancestry(branch="main"))
+    for info in versions:
+        id_, parent = id_from_text(info.id), info.parent_id and id_from_text(info.parent_id)
         name = next(name for name in keys(repo.storage, "transactions") if id_ == id_from_text(name[13:]))
         assert rebuilt_log(context, id_, parent) == bytes(repo.storage.get(name)), name
-        number += 1
-    assert number == 7
+    assert len(versions) == 7
 
 
 def with_commits(commits: int = 3) -> frazil.Repository:

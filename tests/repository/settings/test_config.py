@@ -285,18 +285,15 @@ def test_wrong_attributions(wrong: dict[str, Any]) -> None:
 NULL = to_document(RepositoryConfig())
 
 
+def nulls(names: str, **given: Any) -> dict[str, Any]:
+    """A map with null for each of the names."""
+    return dict.fromkeys(names.split()) | given
+
+
 def s3(**given: Any) -> dict[str, Any]:
-    options = {
-        "allow_http": False,
-        "anonymous": False,
-        "checksum_algorithm": None,
-        "endpoint_url": None,
-        "force_path_style": False,
-        "network_stream_timeout_seconds": 60,
-        "region": None,
-        "requester_pays": False,
-    }
-    return options | given
+    flags = dict.fromkeys(("allow_http", "anonymous", "force_path_style", "requester_pays"), False)
+    options = nulls("checksum_algorithm endpoint_url region", network_stream_timeout_seconds=60)
+    return flags | options | given
 
 
 def stored(**stores: Any) -> dict[str, Any]:
@@ -312,15 +309,13 @@ def stored(**stores: Any) -> dict[str, Any]:
 
 # As the reference writes it, with every variant of every enumeration.
 FULL: dict[str, Any] = {
-    "caching": {
-        "num_bytes_attributes": None,
-        "num_bytes_chunks": None,
-        "num_chunk_refs": 7,
-        "num_snapshot_nodes": 1,
-        "num_transaction_changes": None,
-    },
+    **nulls("get_partial_values_concurrency max_concurrent_decodes max_concurrent_requests previous_file"),
+    "caching": nulls(
+        "num_bytes_attributes num_bytes_chunks num_transaction_changes",
+        num_chunk_refs=7,
+        num_snapshot_nodes=1,
+    ),
     "compression": {"algorithm": "zstd", "level": 1},
-    "get_partial_values_concurrency": None,
     "inline_chunk_threshold_bytes": 12,
     "manifest": {
         "max_concurrent_manifest_fetches_during_commit": None,
@@ -355,35 +350,26 @@ FULL: dict[str, Any] = {
                 ],
             ]
         },
-        "virtual_chunk_location_compression": {
-            "compression_level": -5,
-            "dictionary_max_size_bytes": None,
-            "dictionary_max_training_samples": None,
-            "min_num_chunks": 10,
-        },
+        "virtual_chunk_location_compression": nulls(
+            "dictionary_max_size_bytes dictionary_max_training_samples",
+            compression_level=-5,
+            min_num_chunks=10,
+        ),
     },
-    "max_concurrent_decodes": None,
-    "max_concurrent_requests": None,
     "num_updates_per_repo_info_file": 50,
-    "previous_file": None,
-    "repo_update_retries": {"default": {"initial_backoff_ms": None, "max_backoff_ms": None, "max_tries": 4}},
-    "storage": {
-        "chunks_storage_class": None,
-        "concurrency": {"ideal_concurrent_request_size": 4096, "max_concurrent_requests_for_object": 5},
-        "metadata_storage_class": None,
-        "minimum_size_for_multipart_upload": None,
-        "retries": {"initial_backoff_ms": 0, "max_backoff_ms": 0, "max_tries": 1},
-        "storage_class": "x",
-        "timeouts": {
-            "connect_timeout_ms": 1,
-            "operation_attempt_timeout_ms": None,
-            "operation_timeout_ms": None,
-            "read_timeout_ms": 2,
-        },
-        "unsafe_use_conditional_create": None,
-        "unsafe_use_conditional_update": False,
-        "unsafe_use_metadata": False,
-    },
+    "repo_update_retries": {"default": nulls("initial_backoff_ms max_backoff_ms", max_tries=4)},
+    "storage": nulls(
+        "chunks_storage_class metadata_storage_class minimum_size_for_multipart_upload"
+        " unsafe_use_conditional_create",
+        concurrency={"ideal_concurrent_request_size": 4096, "max_concurrent_requests_for_object": 5},
+        retries={"initial_backoff_ms": 0, "max_backoff_ms": 0, "max_tries": 1},
+        storage_class="x",
+        timeouts=nulls(
+            "operation_attempt_timeout_ms operation_timeout_ms", connect_timeout_ms=1, read_timeout_ms=2
+        ),
+        unsafe_use_conditional_update=False,
+        unsafe_use_metadata=False,
+    ),
     "virtual_chunk_containers": stored(
         in_memory=None,
         local_file_system="/tmp/x",
