@@ -5,8 +5,7 @@
 ``log``               the JSON lines of a worker: what it begins, and the answer that it gets
 ``operations``        a worker as a client: all operations, and how often it does each
 ``launcher``          what one worker does; starts workers as forks of one process
-``stores``            local files and object stores; a proxy with faults before the object stores
-``campaign``          lets workers run, kills them with SIGKILL, and starts new ones
+``campaign``          storages; lets workers run, kills them with SIGKILL, and starts new ones
 ``checker``           logs and repository -> one ``History`` -> anomalies, by a model of each version
 ``soak``              many commits in one process: memory, handles, threads and files
 ====================  =============================================================================

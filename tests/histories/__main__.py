@@ -11,10 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.histories.campaign import Campaign, Scope, counts
+from tests.histories.campaign import STORES, Campaign, Scope, counts, is_installed
 from tests.histories.checker import Anomaly, check, collect_evidence
 from tests.histories.log import file_counts
-from tests.histories.stores import STORES, is_installed
 
 import frazil
 

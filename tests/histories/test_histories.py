@@ -11,12 +11,11 @@ import pytest
 import zarr
 from tests.histories import layout
 from tests.histories.__main__ import run
-from tests.histories.campaign import Scope
+from tests.histories.campaign import Scope, is_installed
 from tests.histories.checker import Entry, History, check
 from tests.histories.layout import DIGEST, LEFT, NAME, TORN, Changes, apply, first_row
 from tests.histories.log import Operation, Outcome, Rule
 from tests.histories.soak import Sample, growing, soak
-from tests.histories.stores import is_installed
 from tests.support.patience import patience, slowness
 
 import frazil

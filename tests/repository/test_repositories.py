@@ -1,17 +1,24 @@
-"""Repositories: creating, opening, refs, configuration, status, flags, the ops log."""
+"""Repositories: creation, refs, status, flags; ids, their first characters, and names of refs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.repository.version_1 import GROUP
 from tests.support.errors import of_kind
 
 import frazil
-from frazil.errors import ErrorKind
+from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
+from frazil.format.ids import id_to_text, prefix_bounds
+from frazil.repository.session import commit_files
+from frazil.testing import FaultyStorage
 
 
 def commit(repo: frazil.Repository, branch: str = "main", **attributes: object) -> str:
@@ -129,3 +136,122 @@ def test_feature_flags(repo: frazil.Repository) -> None:
     repo.create_tag("v2", tip)
     assert {flag.name for flag in repo.enabled_feature_flags()} == {"create_tag", "move_node"}
     failing(ErrorKind.INVALID_FEATURE_FLAG, repo.set_feature_flag, "nope", True)
+
+
+#: Ids of snapshots: two begin alike, for 6 characters.
+IDS = ["ABCD" * 5, "QRST2222222222222220", "QRST22333333333333330", "ZZZZ0000000000000000"]
+ALIKE = "QRST22"
+
+
+@pytest.fixture(params=[2, 1])
+def named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> frazil.Repository:
+    storage = FaultyStorage(frazil.in_memory_storage(), lambda key, condition: None)
+    repo = frazil.Repository.create(storage, spec_version=request.param)
+    for number, text in enumerate(IDS):
+        id_ = prefix_bounds(text[:19])[0]  # type: ignore[index]  # these are ids
+        monkeypatch.setattr(commit_files, "new_object_id", lambda id_=id_: id_)
+        session = repo.writable_session("main")
+        session.workspace.set_node("/g", GROUP % number)
+        session.commit(str(number))
+    monkeypatch.undo()
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    return repo
+
+
+def whole(repo: frazil.Repository, number: int) -> str:
+    return [entry.id for entry in repo.ancestry(branch="main")][-2 - number]
+
+
+Use = Callable[[frazil.Repository, str], Any]
+#: Takes an id or its first characters; the result is what it gives for the whole id.
+BY_ID: dict[str, Use] = {
+    "lookup": lambda repo, text: repo.lookup_snapshot(text).id,
+    "ancestry": lambda repo, text: next(iter(repo.ancestry(snapshot_id=text))).id,
+    "graph": lambda repo, text: str(repo.ancestry_graph(snapshot_id=text, plain=True)),
+    "session": lambda repo, text: repo.readonly_session(snapshot_id=text).snapshot_id,
+    "diff from": lambda repo, text: repr(repo.diff(from_snapshot_id=text, to_branch="main")),
+    "diff to": lambda repo, text: repr(repo.diff(from_branch="main", to_snapshot_id=text)),
+    "manifests": lambda repo, text: repo.list_manifest_files(text),
+    "inspect snapshot": lambda repo, text: repo.inspect_snapshot(text)["id"],
+    "inspect log": lambda repo, text: repo.inspect_transaction_log(text)["header"],
+}
+
+
+#: Takes names of refs too.
+def _named(
+    create: Callable[[str, str], None], lookup: Callable[[str], str], text: str, ref: str = "new"
+) -> str:
+    create(ref, text)
+    return lookup(ref)
+
+
+BY_NAME: dict[str, Use] = {
+    "branch": lambda repo, text: _named(repo.create_branch, repo.lookup_branch, text),
+    "tag": lambda repo, text: _named(repo.create_tag, repo.lookup_tag, text),
+    "reset": lambda repo, text: _named(repo.reset_branch, repo.lookup_branch, text, "dev"),
+}
+INTEGRATION: dict[str, Use] = {
+    "merge": lambda repo, text: repo.merge(text),
+    "cherry-pick": lambda repo, text: repo.cherry_pick(text, "dev"),
+    "revert": lambda repo, text: repo.revert(text, "dev"),
+}
+
+
+@pytest.mark.sample(14)
+@pytest.mark.parametrize("use", BY_ID)
+def test_the_first_characters_of_an_id(named: frazil.Repository, use: str) -> None:
+    for number, short in ((0, "ABCD"), (1, ALIKE + "22"), (2, ALIKE + "33"), (3, "zzzz")):
+        id_ = whole(named, number)
+        for text in (short, short.lower(), id_[:19], id_.lower()):
+            assert BY_ID[use](named, text) == BY_ID[use](named, id_)
+
+
+@pytest.mark.parametrize("use", [*BY_ID, *BY_NAME, *INTEGRATION])
+def test_what_can_mean_several(named: frazil.Repository, use: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        {**BY_ID, **BY_NAME, **INTEGRATION}[use](named, ALIKE)
+    assert error.value.kind == ErrorKind.INVALID_SNAPSHOT_ID
+    assert whole(named, 1) in str(error.value)
+    assert whole(named, 2) in str(error.value)
+
+
+@pytest.mark.parametrize("use", [*BY_ID, *BY_NAME])
+def test_names_of_no_snapshot(named: frazil.Repository, use: str) -> None:
+    act = {**BY_ID, **BY_NAME}[use]
+    for text in ("4444", "4" * 19, "4" * 19 + "0"):
+        with pytest.raises(SnapshotNotFoundError):
+            act(named, text)
+    for text in ("", "ABC", "UUUU", "ABCD" * 6, "main main", "é" * 5):
+        with pytest.raises(InvalidInputError, check=of_kind(ErrorKind.INVALID_SNAPSHOT_ID)):
+            act(named, text)
+
+
+@pytest.mark.parametrize("use", BY_NAME)
+def test_a_name_that_begins_an_id(named: frazil.Repository, use: str) -> None:
+    named.create_branch("ABCD", whole(named, 0))
+    assert BY_NAME[use](named, "ABCD") == whole(named, 0)  # both are the same
+    named.create_tag("ZZZZ", whole(named, 1))
+    with pytest.raises(InvalidInputError, match="the tag `ZZZZ`"):
+        BY_NAME["branch"](named, "ZZZZ")
+    named.create_branch("twice", whole(named, 0))
+    named.create_tag("twice", whole(named, 1))
+    with pytest.raises(InvalidInputError, match="the branch `twice`"):
+        BY_NAME["branch"](named, "twice")
+
+
+def test_a_whole_id_costs_nothing_more(named: frazil.Repository) -> None:
+    storage = named.storage
+    assert isinstance(storage, FaultyStorage)
+    id_ = whole(named, 0)
+    storage.gets.clear()
+    named.create_tag("v1", id_)
+    assert storage.gets == ["repo" if named.spec_version == 2 else "refs/tag.v1/ref.json"]
+
+
+@given(st.binary(min_size=12, max_size=12), st.integers(1, 20))
+def test_bounds(id_: bytes, length: int) -> None:
+    bounds = prefix_bounds(id_to_text(id_)[:length])
+    assert bounds is not None
+    first, last = bounds
+    assert first <= id_ <= last
+    assert id_to_text(first)[:length] == id_to_text(last)[:length] == id_to_text(id_)[:length]
