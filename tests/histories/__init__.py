@@ -2,8 +2,7 @@
 
 ====================  =============================================================================
 ``layout``            the arrays of the repository, and a version as one row of numbers
-``log``               the JSON lines of a worker: what it begins, and the answer that it gets
-``operations``        a worker as a client: all operations, and how often it does each
+``operations``        a worker as a client: its log of JSON lines, and all operations
 ``launcher``          what one worker does; starts workers as forks of one process
 ``campaign``          storages; lets workers run, kills them with SIGKILL, and starts new ones
 ``checker``           logs and repository -> one ``History`` -> anomalies, by a model of each version

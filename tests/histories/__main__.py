@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.histories.campaign import STORES, Campaign, Scope, counts, is_installed
 from tests.histories.checker import Anomaly, check, collect_evidence
-from tests.histories.log import file_counts
+from tests.histories.operations import file_counts
 
 import frazil
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.histories import layout
 from tests.histories.launcher import Launcher, Plan, WorkerProcess
-from tests.histories.log import operations
+from tests.histories.operations import operations
 from tests.support import ceph as ceph_cluster
 from tests.support import servers
 from tests.support.fault_proxy import Fault, FaultProxy, Rule

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.histories import layout
 from tests.histories.layout import ANY, DIGEST, LABEL, LEFT, LENGTH, NAME, RIGHT, TORN, Row
-from tests.histories.log import Operation, Outcome, Rule, operations
+from tests.histories.operations import Operation, Outcome, Rule, operations
 
 import frazil
 from frazil.ops import UpdateType
@@ -308,7 +308,7 @@ _ALLOWED: Final = frozenset(
 )
 #: Errors of single operations.
 _EXPECTED: Final = {
-    "amend": frozenset({"rearrange-session-only"}),  # of a commit that moves nodes
+    "amend": frozenset({"rearrange-session-only"})  # of a commit that moves nodes
 }
 #: Errors of a storage with faults.
 _FAULTS: Final = frozenset(

@@ -25,8 +25,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.histories import layout
-from tests.histories.log import LogFile, Outcome, operations
-from tests.histories.operations import OPERATIONS, Client
+from tests.histories.operations import OPERATIONS, Client, LogFile, Outcome, operations
 
 import frazil
 from frazil.errors import IcechunkError, StorageError

@@ -14,7 +14,7 @@ from tests.histories.__main__ import run
 from tests.histories.campaign import Scope, is_installed
 from tests.histories.checker import Entry, History, check
 from tests.histories.layout import DIGEST, LEFT, NAME, TORN, Changes, apply, first_row
-from tests.histories.log import Operation, Outcome, Rule
+from tests.histories.operations import Operation, Outcome, Rule
 from tests.histories.soak import Sample, growing, soak
 from tests.support.patience import patience, slowness
 
@@ -168,10 +168,7 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
         lambda history: replace(history, branches={**history.branches, "side": "id-c"}),
     ),
     "a branch is gone at the end": ("branches", at_end(branches={"main": "id-am"})),
-    "commits in the wrong order": (
-        "order",
-        lambda history: changed("c", begin=1, end=3)(history),
-    ),
+    "commits in the wrong order": ("order", lambda history: changed("c", begin=1, end=3)(history)),
     "a commit without a rebase follows another one": ("lost update", changed("a", previous="id-z")),
     "a rebase overwrites changes of others": (
         "lost update",
@@ -194,10 +191,7 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
         "ancestry",
         at_end(ancestry={"main": ["id-am", "id-c", "id-a", BASE]}),
     ),
-    "a history in the wrong order": (
-        "ancestry",
-        at_end(ancestry={"main": ["id-am", BASE, "id-a"]}),
-    ),
+    "a history in the wrong order": ("ancestry", at_end(ancestry={"main": ["id-am", BASE, "id-a"]})),
     "a version without a branch has other numbers": ("read", row("id-fl", 6, 99)),
     "a group has another name": ("read", row("id-fl", NAME, 99)),
     "an item of the metadata is absent": ("metadata", at_end(labels={})),

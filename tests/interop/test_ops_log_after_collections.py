@@ -10,7 +10,7 @@ from typing import Any
 import icechunk
 import pytest
 import zarr
-from tests.maintenance.test_backups import TOMORROW, updated
+from tests.maintenance.test_garbage import TOMORROW, updated
 
 import frazil
 from frazil.repository.catalog import repo_update

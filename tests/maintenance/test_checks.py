@@ -502,8 +502,7 @@ STORED: dict[str, Callable[[MemoryStorage], object]] = {
     "file-payload": lambda s: s.put(f"snapshots/{tip(s)}", bytes(s.get(f"snapshots/{tip(s)}"))[:-1]),
     "missing": lambda s: s.delete([key_of(s, MANIFEST)]),
     "unreadable": lambda s: s.put(
-        key_of(s, MANIFEST),
-        patched(s.get(key_of(s, MANIFEST)), MANIFEST, lambda p: p.put("<I", 0, 2**31)),
+        key_of(s, MANIFEST), patched(s.get(key_of(s, MANIFEST)), MANIFEST, lambda p: p.put("<I", 0, 2**31))
     ),
     "enabled-flags-sorted": unsorted_flags(10),
     "disabled-flags-sorted": unsorted_flags(11),

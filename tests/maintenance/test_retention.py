@@ -220,35 +220,38 @@ def test_wrong_values(options: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("cls", "options"),
     [
-        {"last": True},
-        {"last": "all"},
-        {"daily": 1.5},
-        {"newer_than": 3},
-        {"newer_than": datetime(2020, 1, 1)},
-        {"where": "a"},
-        {"where": ["a"]},
-        {"last": 1, "tags": 3},
-        {"last": 1, "tags": [3]},
+        (Retention, {"last": True}),
+        (Retention, {"last": "all"}),
+        (Retention, {"daily": 1.5}),
+        (Retention, {"newer_than": 3}),
+        (Retention, {"newer_than": datetime(2020, 1, 1)}),
+        (Retention, {"where": "a"}),
+        (Retention, {"where": ["a"]}),
+        (Retention, {"last": 1, "tags": 3}),
+        (Retention, {"last": 1, "tags": [3]}),
+        (CommitPattern, {"message": 3}),
+        (CommitPattern, {"author": b"a"}),
+        (CommitPattern, {"metadata": ["a"]}),
     ],
 )
-def test_wrong_types(options: Any) -> None:
+def test_wrong_types(cls: Any, options: Any) -> None:
     with pytest.raises(TypeError, match=list(options)[-1]):
-        Retention(**options)
+        cls(**options)
 
 
-@pytest.mark.parametrize("policy", [3, {"main": 3}, {3: Retention(last=1)}])
-def test_wrong_policies(policy: Any) -> None:
+@pytest.mark.parametrize(
+    ("policy", "error", "text"),
+    [
+        *((policy, TypeError, "policy") for policy in (3, {"main": 3}, {3: Retention(last=1)})),
+        ({}, InvalidInputError, "at least one branch"),
+    ],
+)
+def test_wrong_policies(policy: Any, error: type[Exception], text: str) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    with pytest.raises(TypeError, match="policy"):
+    with pytest.raises(error, match=text):
         repo.upkeep.retain(policy).apply()
-
-
-def test_no_policy() -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    with pytest.raises(InvalidInputError, match="at least one branch"):
-        repo.upkeep.retain({}).apply()
 
 
 @pytest.mark.parametrize(
@@ -271,12 +274,6 @@ def test_a_commit_meets_all_parts(pattern: CommitPattern, met: bool) -> None:
 def test_a_condition_has_a_part() -> None:
     with pytest.raises(InvalidInputError, check=of_kind(ErrorKind.INVALID_ARGUMENT)):
         CommitPattern()
-
-
-@pytest.mark.parametrize("options", [{"message": 3}, {"author": b"a"}, {"metadata": ["a"]}])
-def test_types(options: Any) -> None:
-    with pytest.raises(TypeError, match=next(iter(options))):
-        CommitPattern(**options)
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

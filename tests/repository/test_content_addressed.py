@@ -21,8 +21,7 @@ from frazil.storage import system
 
 CHUNK = 1 << 18
 DEDUPLICATING = frazil.RepositoryConfig(
-    chunks=frazil.ChunksConfig(deduplicate=True),
-    packing=frazil.PackingConfig(threshold_bytes=CHUNK),
+    chunks=frazil.ChunksConfig(deduplicate=True), packing=frazil.PackingConfig(threshold_bytes=CHUNK)
 )
 
 

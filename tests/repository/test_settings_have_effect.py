@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Buffer, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -42,13 +43,13 @@ class Remote(MemoryStorage):
     def with_settings(self, settings: frazil.StorageSettings) -> Remote:
         return self
 
-    def _begin(self, key: str) -> None:
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
         with self._lock:
             self.reads[key.partition("/")[0]] += 1
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
-
-    def _end(self) -> None:
+        yield
         with self._lock:
             self._now -= 1
 
@@ -61,17 +62,15 @@ class Remote(MemoryStorage):
         yield 0.005
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        self._begin(key)
-        for pause in self._pauses(key):
-            time.sleep(pause)
-        self._end()
+        with self._reading(key):
+            for pause in self._pauses(key):
+                time.sleep(pause)
         return super().get(key, start, stop)
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        self._begin(key)
-        for pause in self._pauses(key):
-            await asyncio.sleep(pause)
-        self._end()
+        with self._reading(key):
+            for pause in self._pauses(key):
+                await asyncio.sleep(pause)
         return super().get(key, start, stop)
 
 
@@ -276,10 +275,7 @@ def test_writes_and_reads(requests: Requests) -> None:
 
     assert requests.of(one_chunk) == {"GET repo": 1, "GET snapshots": 1, "GET manifests": 1, "GET chunks": 1}
     reading = frazil.Array(repo.readonly_session("main"), "a")
-    assert requests.of(lambda: reading[...]) in (
-        {"GET chunks": 1},
-        {"GET manifests": 1, "GET chunks": 1},
-    )
+    assert requests.of(lambda: reading[...]) in ({"GET chunks": 1}, {"GET manifests": 1, "GET chunks": 1})
 
     def change() -> None:
         changed = frazil.Repository.open(requests.storage()).writable_session("main")

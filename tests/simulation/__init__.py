@@ -5,7 +5,7 @@
     storage       the objects, what may never happen to them, and the storage of one client, with faults
     model         what each version must contain, and every change of the file `repo`
     operations    what clients do
-    plan, run     a run: its plan, made from a seed, its outcome, and what must hold at its end
+    run           a run: its plan, made from a seed, its outcome, and what must hold at its end
     orders        all orders of two clients with few preemptions
     mutants       defects that the simulation must find
     test_disk     a disk that loses what is not flushed

@@ -16,8 +16,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from tests.simulation.plan import CLOCKS, ClientPlan, Plan
-from tests.simulation.run import Outcome, execute, template
+from tests.simulation.run import CLOCKS, ClientPlan, Outcome, Plan, execute, template
 from tests.simulation.storage import LAWFUL, Fault
 
 from frazil.errors import OutcomeUnknownError

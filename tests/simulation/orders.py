@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.plan import ClientPlan, Plan, random_plan
-from tests.simulation.run import Outcome, execute
+from tests.simulation.run import ClientPlan, Outcome, Plan, execute, random_plan
 
 #: Operations that run together with a commit.
 BESIDE = (

@@ -1,11 +1,11 @@
-"""One run of a plan: the repository, the clients, and the checks during the run and at its end."""
+"""One run of a plan, all of it from one seed, and the checks during the run and at its end."""
 
 from __future__ import annotations
 
 import gc
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,11 +14,21 @@ from hashlib import sha256
 from typing import Any
 
 from tests.simulation.model import CHUNKS, Content, Model, RepoHistory, Version, line_of
-from tests.simulation.operations import OPERATIONS, Attempt, ClientRun, StartedJob
-from tests.simulation.plan import ClientPlan, Plan
+from tests.simulation.operations import OPERATIONS, Attempt, ClientRun, StartedJob, names
 from tests.simulation.pools import installed
-from tests.simulation.scheduler import START_US, Client, Scheduler, SimulatedHost, Stuck, TooLong, Turns
+from tests.simulation.scheduler import (
+    START_US,
+    Client,
+    Policy,
+    Scheduler,
+    Seeded,
+    SimulatedHost,
+    Stuck,
+    TooLong,
+    Turns,
+)
 from tests.simulation.storage import (
+    LAWFUL,
     Crashed,
     Fault,
     Faults,
@@ -42,12 +52,80 @@ from frazil.pipeline.replication import copy_repository
 from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage
 
+HOUR_US = 3_600_000_000
+#: How far clocks differ, in microseconds.
+CLOCKS = (0, 0, 0, 500_000, 20 * 60_000_000, -20 * 60_000_000, HOUR_US, -HOUR_US, -24 * HOUR_US)
+#: Settings of repositories by name: packing, deduplication, inline chunks.
+CONFIGS = ("packs", "files", "content", "inline", "short-log")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """One client: the operations, and how far the clock of its host is ahead."""
+
+    name: str
+    operations: tuple[str, ...]
+    ahead_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run. Its schedule and its faults are drawn from the seed.
+
+    With ``turns``, the schedule is a list: it has the name of the client that goes on at a step.
+    ``history`` has operations of a client that ends before the others begin.
+    """
+
+    seed: int
+    clients: tuple[ClientPlan, ...]
+    spec_version: int = 2
+    config: str = "packs"
+    is_local: bool = False
+    storage_ahead_us: int = 0
+    fault_rate: float = 0.0
+    fault_kinds: frozenset[Fault] = LAWFUL
+    switching: float = 0.3
+    turns: Mapping[int, str] | None = None
+    history: tuple[str, ...] = ()
+
+    def policy(self) -> Policy:
+        """Return the policy of the scheduler."""
+        return Seeded(self.seed, self.switching) if self.turns is None else Turns(self.turns)
+
+
+def random_plan(seed: int) -> Plan:
+    """Return the plan of a seed."""
+    numbers = random.Random(f"plan {seed}")
+    version = 1 if numbers.random() < 0.1 else 2
+    choices = names(version)
+    operations = [name for name, weight in choices for _ in range(weight)]
+    longest = numbers.choice((4, 8, 16))
+    clients = tuple(
+        ClientPlan(
+            f"c{number}",
+            tuple(numbers.choice(operations) for _ in range(numbers.randint(2, longest))),
+            numbers.choice(CLOCKS),
+        )
+        for number in range(numbers.randint(2, 4))
+    )
+    return Plan(
+        seed,
+        clients,
+        version,
+        numbers.choice(CONFIGS),
+        is_local=numbers.random() < 0.3,
+        storage_ahead_us=numbers.choice(CLOCKS),
+        fault_rate=numbers.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
+        switching=numbers.choice((0.05, 0.3, 0.8)),
+    )
+
+
 #: Steps after which a run is stopped.
 _LIMIT = 20_000
 
 
 def config_of(name: str) -> frazil.RepositoryConfig:
-    """Return the settings of a name in ``plan.CONFIGS``."""
+    """Return the settings of a name in ``CONFIGS``."""
     packing = frazil.PackingConfig(enabled=name in ("packs", "short-log"))
     return frazil.RepositoryConfig(
         inline_chunk_threshold_bytes=512 if name == "inline" else 0,

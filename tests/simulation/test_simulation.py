@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 from tests.simulation.mutants import MUTANTS, Mutant, applied
 from tests.simulation.orders import BESIDE, Footprint, orders, pair
-from tests.simulation.plan import ClientPlan, Plan, random_plan
-from tests.simulation.run import Outcome, execute, trace_digest
+from tests.simulation.run import ClientPlan, Outcome, Plan, execute, random_plan, trace_digest
 from tests.simulation.storage import Fault
 from tests.support.patience import patience
 
@@ -33,8 +32,7 @@ def test_some_seeds() -> None:
 
 _DIGESTS = """
 import sys
-from tests.simulation.plan import random_plan
-from tests.simulation.run import trace_digest
+from tests.simulation.run import random_plan, trace_digest
 print(*(trace_digest(random_plan(int(seed))) for seed in sys.argv[1:]))
 """
 
