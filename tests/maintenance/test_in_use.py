@@ -26,7 +26,7 @@ from frazil.errors import ConflictError, ErrorKind, SessionStateError
 from frazil.maintenance.collection import Collection, DeletionResult, Sweeper
 from frazil.repository.catalog import collection_guard
 from frazil.repository.catalog.repo_update import newest_update
-from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.clock import from_datetime
 from frazil.storage.memory import MemoryStorage
 from frazil.survey.columns import ObjectListing
 
@@ -307,7 +307,7 @@ def test_what_killed_collections_have_left_goes_after_some_days(version: int) ->
     collection_guard.announce(repo.storage).record.end(repo.storage, leaves_mark=True)
     for days, left in ((0, 3), (9, int(version == 1))):  # a record, its list, and a mark
         make_old(repo.storage, "collections", days=days)
-        collection_guard.delete_killed_records(repo.storage, now_us(), with_marks=version == 2)
+        repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
         assert len(list(repo.storage.list("collections"))) == left
 
 
