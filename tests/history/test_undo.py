@@ -470,7 +470,7 @@ def test_wrong_arguments_of_a_bisection(ten_versions: frazil.Repository) -> None
             ten_versions.history.bisect(below(1), good=good, bad=bad)
     with pytest.raises(frazil.NotFoundError):
         ten_versions.history.bisect(below(1), good="nothing")
-    with pytest.raises(frazil.InvalidInputError, match="no committed between"):
+    with pytest.raises(frazil.InvalidInputError, match="no commit between"):
         ten_versions.history.bisect(
             below(1), good="good", bad=list(ten_versions.ancestry(branch="main"))[-4].id, path="c"
         )
