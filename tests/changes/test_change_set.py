@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.errors import of_kind
 from tests.support.examples import examples
 
+import frazil
 from frazil.changes.change_set import (
     ChangeSet,
     ChunkChanges,
@@ -449,3 +451,24 @@ def test_edits_added_one_by_one_are_those_of_all(steps: list[Edits]) -> None:
     assert {at: edits.find_change(at) for at in model} == {at: (True, ref) for at, ref in model.items()}
     table = edits.table()
     assert {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())} == model
+
+
+def test_the_same_group_of_several_forks_is_one() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    session = repo.writable_session("main")
+    forks = [session.fork() for _ in range(3)]
+    for number, fork in enumerate(forks):
+        zarr.create_array(fork.store, name=f"made/by {number}", shape=(2,), chunks=(1,), dtype="i4")[:] = (
+            number
+        )
+    session.merge(*forks[:2])
+    session.merge(forks[2])
+    diff = session.status()
+    assert diff.new_groups == {"/", "/made"}
+    before = repo.lookup_branch("main")
+    after = session.commit("merged")
+    log = repo._context.assets.transaction_log(session.workspace.snapshot_id)
+    assert len(log.new_groups) == 2
+    assert repo.diff(from_snapshot_id=before, to_snapshot_id=after) == diff
+    root = zarr.open_group(session.store, mode="r")
+    assert [np.asarray(root[f"made/by {number}"]).tolist() for number in range(3)] == [[0, 0], [1, 1], [2, 2]]

@@ -266,6 +266,18 @@ def test_the_report_says_what_is_deleted(repo: frazil.Repository) -> None:
     assert repo.history.undo().notes == []
 
 
+def test_a_branch_undo_goes_on_behind_a_deleted_branch(repo: frazil.Repository) -> None:
+    repo.delete_branch("dev")
+    repo.history.undo(branch="dev").apply()
+    repo.history.undo(branch="dev").apply()
+    assert repo.list_branches() == {"main"}
+    with pytest.raises(frazil.SessionStateError, match="of the branch `dev`"):
+        repo.history.undo(branch="dev").apply()
+    repo.history.redo().apply()
+    repo.history.redo().apply()
+    assert repo.list_branches() == {"main"}
+
+
 def test_many_updates_that_are_undone_one_by_one(repo: frazil.Repository) -> None:
     before = state(repo)
     times = []
