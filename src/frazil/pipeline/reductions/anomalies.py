@@ -166,17 +166,8 @@ def anomaly(
         ),
         _subtract,
         None,
-        {
-            "paths": list(names_of(paths)),
-            "group": group,
-            "spread": spread,
-            "time": time,
-            "decode": decode,
-        },
-        (
-            version.input(sorted(own_paths)),
-            baseline.input([each.path for each in fields] + periods),
-        ),
+        {"paths": list(names_of(paths)), "group": group, "spread": spread, "time": time, "decode": decode},
+        (version.input(sorted(own_paths)), baseline.input([each.path for each in fields] + periods)),
         writes,
     )
     return run_with_options(job, options)

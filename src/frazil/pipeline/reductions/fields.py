@@ -389,13 +389,7 @@ def grouping(session: Session, group: str, by: By, *, only: NDArray[np.bool_] | 
 
 
 def resampling(
-    session: Session,
-    group: str,
-    dim: str,
-    freq: str,
-    *,
-    closed: Any = None,
-    label: Any = None,
+    session: Session, group: str, dim: str, freq: str, *, closed: Any = None, label: Any = None
 ) -> Grouping:
     """Return the bins of a frequency as in xarray's ``resample``, empty bins included."""
     bins = _grouping_by_grouper(session, group, {dim: TimeResampler(freq, closed=closed, label=label)})

@@ -421,11 +421,7 @@ def _read_block(path: str, session: Session, start: Shape, stop: Shape) -> Seque
 @takes_versions
 @with_argument_docs(rechunk)
 def materialize(
-    source: Source,
-    paths: Sequence[str] = ("/",),
-    *,
-    to: Target | None = None,
-    **options: Unpack[RunOptions],
+    source: Source, paths: Sequence[str] = ("/",), *, to: Target | None = None, **options: Unpack[RunOptions]
 ) -> JobResult:
     """Copy the bytes of all virtual chunks of arrays into the repository, in one commit.
 

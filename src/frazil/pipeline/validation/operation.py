@@ -15,15 +15,7 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.answers.conditions import ALWAYS, Predicate, ValueComparison, ValueRanges, joined, parse
-from frazil.answers.kernels import (
-    STATISTICS,
-    Kernel,
-    Partial,
-    Tiles,
-    cells,
-    combine_partials,
-    empty_partial,
-)
+from frazil.answers.kernels import STATISTICS, Kernel, Partial, Tiles, cells, combine_partials, empty_partial
 from frazil.answers.tiles import Box
 from frazil.cf import Coding, coding_of
 from frazil.cf_times import Mask
