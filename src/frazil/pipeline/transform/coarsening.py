@@ -21,7 +21,7 @@ import xarray as xr
 from frazil import cf
 from frazil.answers.kernels import STATISTICS, cells
 from frazil.argument_docs import with_argument_docs
-from frazil.arguments import require_choice
+from frazil.arguments import misfit, require_choice
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.engine import Engine, EngineName, task_bytes
@@ -482,10 +482,9 @@ def pyramid(
         )
     require_choice("convention", convention, get_args(Convention.__value__))
     if convention == "ome" and (len(arrays) != 1 or None in arrays[0].dims):
-        raise InvalidInputError(
+        raise misfit(
             "paths must be one array with names for all dimensions for convention='ome', got "
-            f"{[each.path for each in arrays]}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            f"{[each.path for each in arrays]}"
         )
     coarse = CoarseArrays(
         session, arrays, factors, how, "trim", Budget.of(options.get("max_mem")), options.get("engine")
