@@ -15,20 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Final
 
+from frazil import errors
 from frazil.chunks.packs import ContentStore, PackSettings
 from frazil.chunks.ranges import RangeCache
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter
-from frazil.errors import (
-    ErrorKind,
-    FormatError,
-    IcechunkError,
-    InternalError,
-    SessionSnapshotNotFoundError,
-    SnapshotNotFoundError,
-    StorageError,
-)
 from frazil.format.ids import id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
@@ -79,7 +71,7 @@ class Catalog(ABC):
         """Change the repository. Return the new repo info. See ``repo_update``."""
         info = self._update(change)
         if info is None:
-            raise InternalError("an update without a condition was given up")
+            raise errors.InternalError("an update without a condition was given up")
         return info
 
     def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
@@ -150,11 +142,11 @@ class CatalogV2(Catalog):
         return self.finish_commit(change, None)
 
 
-def needs_version_2() -> FormatError:
+def needs_version_2() -> errors.FormatError:
     """Return the error for an operation that spec version 1 does not support."""
-    return FormatError(
+    return errors.FormatError(
         "the repository must have spec version 2 for this operation, got version 1",
-        ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        errors.ErrorKind.UNSUPPORTED_SPEC_VERSION,
     ).with_remedy("Upgrade it with `{}`", call("upgrade_icechunk_repository"))
 
 
@@ -216,25 +208,25 @@ class Context:
 
 
 #: Errors of concurrent expirations and collections. With the current repo info, the work may succeed.
-_PASSING: Final = {ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.REBASE_TX_LOG_PRUNED}
+_PASSING: Final = {errors.ErrorKind.SNAPSHOT_NOT_FOUND, errors.ErrorKind.REBASE_TX_LOG_PRUNED}
 
 
-def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:
+def _is_why(context: Context, id_: bytes, error: errors.StorageError) -> bool:
     """Return whether the cause of ``error``, about a file of the snapshot, is that it is not listed."""
-    if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+    if error.kind != errors.ErrorKind.OBJECT_NOT_FOUND:
         return False
     try:
         if context.spec_version == 1:  # version 1 has no list: a snapshot exists if its file exists
             return context.storage.head(snapshot_key(id_)) is None
         return context.catalog.repo_info().snapshots.find_snapshot(id_) < 0
-    except IcechunkError:
+    except errors.IcechunkError:
         return False  # the first error is more useful
 
 
-def require_listed(context: Context, id_: bytes, error: StorageError) -> None:
+def require_listed(context: Context, id_: bytes, error: errors.StorageError) -> None:
     """Raise ``SessionSnapshotNotFoundError`` if a file of the snapshot, lost by ``error``, was expired."""
     if _is_why(context, id_, error):
-        raise SessionSnapshotNotFoundError(
+        raise errors.SessionSnapshotNotFoundError(
             f"snapshot `{id_to_text(id_)}` was expired or dropped since it was opened, and garbage "
             "collection has deleted its files. Open another version. Tags and branches protect versions, "
             "unless the options of an expiration allow their deletion"
@@ -246,7 +238,7 @@ def files_of(context: Context, id_: bytes) -> Iterator[None]:
     """Raise ``SnapshotNotFoundError`` if the snapshot whose files the block reads was expired or dropped."""
     try:
         yield
-    except StorageError as error:
+    except errors.StorageError as error:
         if _is_why(context, id_, error):
             raise snapshot_not_found(id_to_text(id_)) from error
         raise
@@ -257,11 +249,11 @@ def snapshot_errors() -> Iterator[None]:
     """Convert ``SessionSnapshotNotFoundError`` to ``SnapshotNotFoundError``, for methods of a repository."""
     try:
         yield
-    except SessionSnapshotNotFoundError as error:
-        raise SnapshotNotFoundError(error.problem) from error
+    except errors.SessionSnapshotNotFoundError as error:
+        raise errors.SnapshotNotFoundError(error.problem) from error
 
 
-def is_outdated(context: Context, info: RepoInfo, error: IcechunkError) -> bool:
+def is_outdated(context: Context, info: RepoInfo, error: errors.IcechunkError) -> bool:
     """Return whether the work that raised ``error`` may succeed with the current repo info."""
     return error.kind in _PASSING and newest_update(context.catalog.repo_info()) != newest_update(info)
 
@@ -272,6 +264,6 @@ def with_current[T](context: Context, work: Callable[[RepoInfo], T]) -> T:
         info = context.catalog.repo_info()
         try:
             return work(info)
-        except IcechunkError as error:
+        except errors.IcechunkError as error:
             if not is_outdated(context, info, error):
                 raise
