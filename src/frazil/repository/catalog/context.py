@@ -25,26 +25,11 @@ from frazil.format.ids import id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
 from frazil.repository.attribution import Attribution
+from frazil.repository.catalog import repo_update
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.collection_guard import CollectionWatch, has_collected, is_collecting
 from frazil.repository.catalog.protection import PROTECTION, require_allowed
 from frazil.repository.catalog.repo_changes import snapshot_not_found
-from frazil.repository.catalog.repo_update import (
-    CommitStart,
-    ConditionalChange,
-    NewFiles,
-    RepoChange,
-    RepoUpdate,
-    StateCheck,
-    UpdateSettings,
-    UpdateStart,
-    begin_update,
-    newest_update,
-    no_check,
-    open_current_repo_info,
-    restore_advice,
-    update_repo_info,
-)
 from frazil.repository.clock import MICROSECOND, now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig, ResolvedConfig
@@ -67,24 +52,27 @@ class Catalog(ABC):
         """Return the current repo info with a table of all snapshots, for maintenance."""
         return self.repo_info()
 
-    def update_repo_info(self, change: RepoChange) -> RepoInfo:
+    def update_repo_info(self, change: repo_update.RepoChange) -> RepoInfo:
         """Change the repository. Return the new repo info. See ``repo_update``."""
         info = self._update(change)
         if info is None:
             raise errors.InternalError("an update without a condition was given up")
         return info
 
-    def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
+    def update_full_repo_info(self, change: repo_update.ConditionalChange) -> RepoInfo | None:
         """Change the repository with the table of all snapshots. None if ``change`` returned None."""
         return self._update(change)
 
     @abstractmethod
-    def begin_commit(self, check: StateCheck = no_check) -> CommitStart:
+    def begin_commit(self, check: repo_update.StateCheck = repo_update.no_check) -> repo_update.CommitStart:
         """Return the state that a commit starts from, after ``check``, which may raise an error."""
 
     @abstractmethod
     def finish_commit(
-        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
+        self,
+        change: repo_update.RepoChange,
+        start: repo_update.CommitStart,
+        files: repo_update.NewFiles | None = None,
     ) -> RepoInfo | None:
         """Change the repository after the files of a commit and the backup of ``start`` are stored.
 
@@ -93,7 +81,7 @@ class Catalog(ABC):
         """
 
     @abstractmethod
-    def _update(self, change: ConditionalChange) -> RepoInfo | None:
+    def _update(self, change: repo_update.ConditionalChange) -> RepoInfo | None:
         """Try a change until it is stored. Return the new repo info, or None if ``change`` returned None."""
 
 
@@ -103,7 +91,7 @@ class CatalogV2(Catalog):
 
     storage: Storage
     assets: Assets
-    settings: UpdateSettings
+    settings: repo_update.UpdateSettings
     #: The principal named in the handle's attribution.
     principal: str | None = None
 
@@ -111,23 +99,26 @@ class CatalogV2(Catalog):
 
     def repo_info(self) -> RepoInfo:
         """See ``Catalog.repo_info``."""
-        with restore_advice(self.storage):
-            info = open_current_repo_info(self.storage, self.assets.repo_info_cache)
+        with repo_update.restore_advice(self.storage):
+            info = repo_update.open_current_repo_info(self.storage, self.assets.repo_info_cache)
             info.snapshots  # noqa: B018  # decoded here, so that damage gets the advice
             return info
 
-    def begin_commit(self, check: StateCheck = no_check) -> UpdateStart:
+    def begin_commit(self, check: repo_update.StateCheck = repo_update.no_check) -> repo_update.UpdateStart:
         """See ``Catalog.begin_commit``."""
-        with restore_advice(self.storage):
-            return begin_update(self.storage, self.assets.repo_info_cache, check)
+        with repo_update.restore_advice(self.storage):
+            return repo_update.begin_update(self.storage, self.assets.repo_info_cache, check)
 
     def finish_commit(
-        self, change: ConditionalChange, start: CommitStart | None, files: NewFiles | None = None
+        self,
+        change: repo_update.ConditionalChange,
+        start: repo_update.CommitStart | None,
+        files: repo_update.NewFiles | None = None,
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``. Without ``start``, garbage collections do not matter."""
-        until = None if start is None else newest_update(start.info)
+        until = None if start is None else repo_update.newest_update(start.info)
 
-        def checked(info: RepoInfo, now: int) -> RepoUpdate | None:
+        def checked(info: RepoInfo, now: int) -> repo_update.RepoUpdate | None:
             if until is not None and len(info.ops) and has_collected(info, until) is not False:
                 return None
             changed = change(info, now)
@@ -135,10 +126,12 @@ class CatalogV2(Catalog):
                 require_allowed(info, changed.info, self.principal)
             return changed
 
-        at, cache = start if isinstance(start, UpdateStart) else None, self.assets.repo_info_cache
-        return update_repo_info(self.storage, checked, self.settings, cache=cache, start=at, files=files)
+        at, cache = start if isinstance(start, repo_update.UpdateStart) else None, self.assets.repo_info_cache
+        return repo_update.update_repo_info(
+            self.storage, checked, self.settings, cache=cache, start=at, files=files
+        )
 
-    def _update(self, change: ConditionalChange) -> RepoInfo | None:
+    def _update(self, change: repo_update.ConditionalChange) -> RepoInfo | None:
         return self.finish_commit(change, None)
 
 
@@ -255,7 +248,9 @@ def snapshot_errors() -> Iterator[None]:
 
 def is_outdated(context: Context, info: RepoInfo, error: errors.IcechunkError) -> bool:
     """Return whether the work that raised ``error`` may succeed with the current repo info."""
-    return error.kind in _PASSING and newest_update(context.catalog.repo_info()) != newest_update(info)
+    return error.kind in _PASSING and repo_update.newest_update(
+        context.catalog.repo_info()
+    ) != repo_update.newest_update(info)
 
 
 def with_current[T](context: Context, work: Callable[[RepoInfo], T]) -> T:
