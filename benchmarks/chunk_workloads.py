@@ -116,10 +116,7 @@ CHUNKS: Final = (
             compare=((FRAZIL, LOCAL),),
             targets=at_most(LOCAL, {"a later epoch, median, ms": 1.11}, {"a later epoch, median, ms": limit}),
         )
-        for codec, limit in (
-            ("none", "the checksums of blocks, in the first of these epochs"),
-            ("zstd", ""),
-        )
+        for codec, limit in (("none", "the checksums of blocks, in the first of these epochs"), ("zstd", ""))
     ),
     Workload(
         "Virtual references into 16 NetCDF-4 files, on S3 with a latency of 20 ms",

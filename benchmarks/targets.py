@@ -71,10 +71,7 @@ def _lines(results: Sequence[Result]) -> Iterator[str]:
     yield "A result is the median of the rounds, and a target is the largest value of a result."
     yield ""
     columns = ["workload", "measurement", "result", "target"]
-    for name, group, more in (
-        ("Missed", missed, ["what decides the result"]),
-        ("Not measured", others, []),
-    ):
+    for name, group, more in (("Missed", missed, ["what decides the result"]), ("Not measured", others, [])):
         if group:
             yield f"**{name}**"
             yield ""

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
+import pytest
+
 _events = sys.monitoring.events
 #: Every loop jumps back once a round.
 _STEPS: Final = (_events.JUMP, _events.PY_START, _events.PY_RESUME)
@@ -45,6 +47,24 @@ def python_steps(call: Callable[[], object], *, all_threads: bool = False) -> in
     with _no_collection(), _monitor(step):
         call()
     return steps
+
+
+@contextmanager
+def keys_read(storage: type[Any], *methods: str) -> Iterator[list[str]]:
+    """Yield the keys with which methods of a class of storages (by default `get`) are called in a block."""
+    keys: list[str] = []
+
+    def recording(method: Callable[..., Any]) -> Callable[..., Any]:
+        def read(self: Any, key: str, *more: Any, **options: Any) -> Any:
+            keys.append(key)
+            return method(self, key, *more, **options)
+
+        return read
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in methods or ("get",):
+            patch.setattr(storage, name, recording(getattr(storage, name)))
+        yield keys
 
 
 def cpu_ratio(make: Callable[[int], Any], call: Callable[[Any], object], few: int, tries: int = 3) -> float:

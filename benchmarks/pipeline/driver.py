@@ -159,8 +159,7 @@ def big_commit(implementation: str, references: int, per_task: int) -> Measured:
         before = peak_mib()
         with out.seconds("all of it"):
             result = run_job(
-                Job("refer", Target(repo), prepare, work.refer, writes=("/v",)),
-                Processes(WORKERS),
+                Job("refer", Target(repo), prepare, work.refer, writes=("/v",)), Processes(WORKERS)
             )
         out["of that the tasks, on two processes, s"] = result.metrics.task_seconds / WORKERS
         out["driver's peak memory, MiB"] = peak_mib()

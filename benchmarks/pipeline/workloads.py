@@ -161,12 +161,7 @@ PIPELINE = (
     Workload(
         "Pipeline: limits for a thousand slots",
         "pipeline.driver.driver_share",
-        {
-            "tasks": 1000,
-            "references": 1000,
-            "shape": _GRID["shape"],
-            "chunks": [_GRID["old"], _GRID["new"]],
-        },
+        {"tasks": 1000, "references": 1000, "shape": _GRID["shape"], "chunks": [_GRID["old"], _GRID["new"]]},
         {
             "tasks": 10,
             "references": 1000,

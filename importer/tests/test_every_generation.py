@@ -15,16 +15,7 @@ from typing import Any
 
 import pytest
 import zarr
-from importer.tests.writer import (
-    CHUNK,
-    LOCATION,
-    NAMES,
-    T_META,
-    Maker,
-    packed,
-    repository,
-    time_of,
-)
+from importer.tests.writer import CHUNK, LOCATION, NAMES, T_META, Maker, packed, repository, time_of
 from tests.maintenance.schedules import Seen
 from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.object_server import Conditions, ObjectServer

@@ -23,15 +23,7 @@ from frazil.format.envelope import FileType, seal
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
-from frazil_import.generations import (
-    COLON,
-    DOT,
-    DRAFT,
-    GENERATIONS,
-    name_to_id,
-    ref_files,
-    sequence_number,
-)
+from frazil_import.generations import COLON, DOT, DRAFT, GENERATIONS, name_to_id, ref_files, sequence_number
 from frazil_import.manifest import decode_old_log, decode_old_manifest
 from frazil_import.snapshot import array_document, decode_old_snapshot
 from frazil_import.tokens import Tokens

@@ -259,16 +259,7 @@ def time_of(day: int) -> str:
     return f"2024-10-{day:02}T12:00:00.000001999Z"
 
 
-T_META = [
-    [2, 6],
-    "int32",
-    [1, 3],
-    "Dot",
-    {"Int32": -1},
-    [["bytes", {"endian": "little"}]],
-    None,
-    ["y", None],
-]
+T_META = [[2, 6], "int32", [1, 3], "Dot", {"Int32": -1}, [["bytes", {"endian": "little"}]], None, ["y", None]]
 S_META = [[], "float64", [], "Slash", {"Float64": 0.0}, [["bytes", {"endian": "little"}]], None, None]
 NEW_META = [
     [2],

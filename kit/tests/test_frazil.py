@@ -17,7 +17,7 @@ KIT = Path(__file__).parents[1]
 PATIENCE = max(4.0, float(os.environ.get("FRAZIL_TEST_SLOWNESS", "1")))
 #: Cases that Frazil fails.
 DEVIATIONS = {
-    "write.nodes.order": "the reference finds nodes in the order of bytes only: deviations/order-of-paths.md",
+    "write.nodes.order": "the reference finds nodes in the order of bytes only: deviations/order-of-paths.md"
 }
 
 

@@ -151,9 +151,7 @@ def opened_array(metadata: Any, store: Any) -> OpenedArray | None:
     return OpenedArray(metadata, removed=len(store.session.workspace.removed)) if is_ours else None
 
 
-@lru_cache(256)
-def _stored_metadata(document: bytes, path: str) -> ArrayV3Metadata:
-    return array_metadata(document, path)
+_stored_metadata: Final = lru_cache(256)(array_metadata)
 
 
 def _same_fill(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:

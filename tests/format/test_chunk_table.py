@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.chunk_table import (
-    ChunkTable,
-    InlineRef,
-    NativeRef,
-    VirtualRef,
-    ascending,
-)
+from frazil.format.chunk_table import ChunkTable, InlineRef, NativeRef, VirtualRef, ascending
 
 cases = settings(max_examples=examples(150))
 

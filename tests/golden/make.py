@@ -28,16 +28,7 @@ import zarr
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parents[1]))
 
-from tests.expected import (  # noqa: E402  # found from here only after the line above
-    LISTS,
-    diff_text,
-    digest_of,
-    flags_of,
-    history_of,
-    keys_of,
-    ops_of,
-    refs_of,
-)
+from tests.expected import LISTS, diff_text, digest_of, flags_of, history_of, keys_of, ops_of, refs_of  # noqa: E402  # found from here only after the line above
 
 # Its name ends up in the saved configuration, so it is the same on every machine.
 VIRTUAL = Path("/tmp/frazil-golden")

@@ -2,19 +2,10 @@
 
 ====================  =============================================================================
 ``layout``            the arrays of the repository, and a version as one row of numbers
-``log``               the JSON lines of a worker: what it begins, and the answer that it gets
-``client``            a worker as a client of the repository
-``commits``           operations that write numbers
-``versions``          operations on versions: compaction, expiration, collection and others
-``refs``              operations on branches, tags and metadata
-``operations``        all operations, and how often a worker does each
-``worker``            what one worker does
-``launcher``          starts workers as forks of one process
-``stores``            local files and object stores; a proxy with faults before the object stores
-``campaign``          lets workers run, kills them with SIGKILL, and starts new ones
-``evidence``          logs and repository -> one ``History``
-``replay``            the ops log again, with a model of each version
-``checker``           ``History`` -> anomalies
+``operations``        a worker as a client: its log of JSON lines, and all operations
+``launcher``          what one worker does; starts workers as forks of one process
+``campaign``          storages; lets workers run, kills them with SIGKILL, and starts new ones
+``checker``           logs and repository -> one ``History`` -> anomalies, by a model of each version
 ``soak``              many commits in one process: memory, handles, threads and files
 ====================  =============================================================================
 

@@ -11,12 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.histories.campaign import Campaign, Scope, counts
-from tests.histories.checker import check
-from tests.histories.evidence import collect_evidence
-from tests.histories.log import file_counts
-from tests.histories.replay import Anomaly
-from tests.histories.stores import STORES, is_installed
+from tests.histories.campaign import STORES, Campaign, Scope, counts, is_installed
+from tests.histories.checker import Anomaly, check, collect_evidence
+from tests.histories.operations import file_counts
 
 import frazil
 
@@ -35,23 +32,17 @@ class Result:
 
     def line(self) -> str:
         """Return a line of the table."""
-        values = (self.outcomes.total(), *(self.outcomes[name] for name in ("ok", "refused", "unknown")))
-        more = (
-            self.kills,
-            self.faults.total(),
-            self.files["collect"],
-            len(self.anomalies),
-            f"{self.seconds:.0f}",
-        )
-        return f"{self.store:10}" + "".join(f"{value:>11}" for value in (*values, *more))
+        outcomes = (self.outcomes[name] for name in ("ok", "refused", "unknown"))
+        more = (self.kills, self.faults.total(), self.files["collect"], len(self.anomalies))
+        return _row(self.store, self.outcomes.total(), *outcomes, *more, f"{self.seconds:.0f}")
 
 
-TITLE = f"{'storage':10}" + "".join(
-    f"{name:>11}"
-    for name in (
-        *("operations", "ok", "refused", "unknown", "kills", "faults", "collected", "anomalies", "seconds"),
-    )
-)
+def _row(store: str, *values: object) -> str:
+    return f"{store:10}" + "".join(f"{value:>11}" for value in values)
+
+
+_COLUMNS = "operations ok refused unknown kills faults collected anomalies seconds"
+TITLE = _row("storage", *_COLUMNS.split())
 
 
 def run(name: str, folder: Path, scope: Scope) -> Result:

@@ -56,29 +56,17 @@ _LIMITS: Final[dict[str, Callable[[int, int], float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The process and the repository after some commits.
+    """The process and the repository after some commits."""
 
-    Attributes:
-        commits: The number of commits.
-        memory: Resident bytes of the process.
-        blocks: Blocks of memory of Python objects.
-        handles: Open handles.
-        threads: Threads of Python.
-        backups: Files in `overwritten/`.
-        repo_size: Bytes of the file `repo`.
-        files: Files of the repository.
-        milliseconds: The mean time of the commits since the last sample.
-    """
-
-    commits: int
-    memory: int
-    blocks: int
-    handles: int
-    threads: int
-    backups: int
-    repo_size: int
-    files: int
-    milliseconds: float
+    commits: int  #: The number of commits.
+    memory: int  #: Resident bytes of the process.
+    blocks: int  #: Blocks of memory of Python objects.
+    handles: int  #: Open handles.
+    threads: int  #: Threads of Python.
+    backups: int  #: Files in `overwritten/`.
+    repo_size: int  #: Bytes of the file `repo`.
+    files: int  #: Files of the repository.
+    milliseconds: float  #: The mean time of the commits since the last sample.
 
     def line(self) -> str:
         """Return a line of the table."""

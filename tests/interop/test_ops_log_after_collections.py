@@ -10,7 +10,8 @@ from typing import Any
 import icechunk
 import pytest
 import zarr
-from tests.maintenance.test_backups import TOMORROW, updated
+from tests.maintenance.test_garbage import updated
+from tests.maintenance.test_in_use import TOMORROW
 
 import frazil
 from frazil.repository.catalog import repo_update

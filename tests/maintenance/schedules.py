@@ -6,9 +6,9 @@ import threading
 import weakref
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.support.patience import patience
@@ -66,41 +66,44 @@ class Schedule:
 
 
 class Seen(Storage):
-    """``inner`` for one actor: ``meet(what)`` is around each request."""
+    """``inner`` for one actor. ``meet(what)`` is called before each request, or returns what is around it."""
 
     def __init__(self, inner: Storage, meet: Callable[[str], Any]) -> None:
         self.inner = inner
         self.meet = meet
         self.is_local = inner.is_local
 
+    def _around(self, what: str) -> Any:
+        return self.meet(what) or nullcontext()
+
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        with self.meet(f"get {key}"):
+        with self._around(f"get {key}"):
             return self.inner.get(key, start, stop)
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        with self.meet(f"get {key}"):
+        with self._around(f"get {key}"):
             return self.inner.get_versioned(key)
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        with self.meet(f"put {key}"):
+        with self._around(f"put {key}"):
             return self.inner.put(key, data, condition)
 
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        with self.meet(f"put {to}"):
+        with self._around(f"put {to}"):
             self.inner.backup(key, version, data, to)
 
     def head(self, key: str) -> ObjectInfo | None:
-        with self.meet(f"head {key}"):
+        with self._around(f"head {key}"):
             return self.inner.head(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        with self.meet(f"list {prefix}"):
+        with self._around(f"list {prefix}"):
             return iter([*self.inner.list(prefix)])
 
     def delete(self, keys: Iterable[str]) -> None:
         keys = [*keys]
         if keys:
-            with self.meet(f"delete {keys[0].partition('/')[0]}"):
+            with self._around(f"delete {keys[0].partition('/')[0]}"):
                 self.inner.delete(keys)
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
@@ -122,14 +125,21 @@ class Killed(BaseException):
     """The process ends here: nothing catches it, and no request comes after it."""
 
 
-def killing(storage: Storage, deadly: int, error: Any = Killed, *, after: bool = False) -> Seen:
-    """The request with this number is the last one, and is made or not."""
+def killing(
+    storage: Storage,
+    deadly: int,
+    error: Any = Killed,
+    *,
+    after: bool = False,
+    prefix: str | tuple[str, ...] = "",
+) -> Seen:
+    """The request with this number, of those with the prefix, is the last one of all, and is made or not."""
     count = 0
 
     @contextmanager
     def meet(what: str) -> Iterator[None]:
         nonlocal count
-        count += 1
+        count += count > deadly or what.startswith(prefix)
         if count > deadly + after:
             raise error
         yield
@@ -137,6 +147,27 @@ def killing(storage: Storage, deadly: int, error: Any = Killed, *, after: bool =
             raise error
 
     return Seen(storage, meet)
+
+
+class Interrupted(Seen):
+    """A storage that counts requests, and where others ``act`` right before the request ``step``."""
+
+    def __init__(self, inner: Storage, step: int, act: Callable[[], object]) -> None:
+        super().__init__(inner, self._count_request)
+        self.step, self.act, self.count = step, act, 0
+
+    def _count_request(self, what: str) -> None:
+        self.count += 1
+        if self.count == self.step:
+            self.act()
+
+
+def make_old(storage: Storage, folder: str = "", **age: float) -> None:
+    """Let every file of a folder have this age."""
+    assert isinstance(storage, MemoryStorage)
+    objects = storage._contents.objects
+    for key in [info.key for info in storage.list(folder)]:
+        objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(**age))
 
 
 _clocked: weakref.WeakValueDictionary[str, Clocked] = weakref.WeakValueDictionary()

@@ -39,17 +39,15 @@ OTHER_NODE = np.arange(8, dtype=np.uint8).reshape(1, 8)
 def template(spec_version: int) -> MemoryStorage:
     """Three commits, with two arrays, two groups, tags and branches; chunks of every kind."""
     storage = MemoryStorage()
+    split, halves = (
+        frazil.ManifestSplitCondition.name_matches("split"),
+        frazil.ManifestSplitDimCondition.Any(),
+    )
     config = frazil.RepositoryConfig(
         inline_chunk_threshold_bytes=8,
         packing=frazil.PackingConfig(enabled=False),
-        manifest=frazil.config.ManifestConfig(
-            splitting=frazil.config.ManifestSplittingConfig.from_dict(
-                {
-                    frazil.config.ManifestSplitCondition.name_matches("split"): {
-                        frazil.config.ManifestSplitDimCondition.Any(): 2
-                    }
-                }
-            )
+        manifest=frazil.ManifestConfig(
+            splitting=frazil.ManifestSplittingConfig.from_dict({split: {halves: 2}})
         ),
     )
     repo = frazil.Repository.create(storage, config, spec_version=spec_version)
@@ -58,15 +56,8 @@ def template(spec_version: int) -> MemoryStorage:
         for name in ("a/b", "a/c"):
             zarr.create_group(store, path=name)
         for name in ("a/x", "a/y", "split"):
-            array = zarr.create_array(
-                store,
-                name=name,
-                shape=(4, 4),
-                chunks=(1, 4),
-                dtype="i4",
-                compressors=None,
-                dimension_names=("t", "x"),
-            )
+            options: Any = {"dtype": "i4", "compressors": None, "dimension_names": ("t", "x")}
+            array = zarr.create_array(store, name=name, shape=(4, 4), chunks=(1, 4), **options)
             array[:] = np.arange(16).reshape(4, 4) + 1
     with repo.transaction("main", message="two arrays", metadata={"author": "a", "topic": "b"}) as store:
         for name in ("a/x", "a/y"):
@@ -153,10 +144,6 @@ def breaks(check: str, file_type: FileType, change: Callable[[Patch], object], n
     return pytest.param(check, file_type, change, number, id=check)
 
 
-def first_of_union(patch: Patch) -> None:
-    patch.put("<B", patch.field(table_of(patch, 7), 0), 99)
-
-
 def cycle(patch: Patch) -> None:
     infos = patch.tables(patch.root, 4)
     for row, info in enumerate(infos):
@@ -180,11 +167,6 @@ def same_extents(patch: Patch) -> None:
     patch.payload[other : other + 8 * count] = patch.payload[start : start + 8 * count]
 
 
-def reversed_extents(patch: Patch) -> None:
-    start, _ = patch.vector(patch.tables(array_of(patch), 2)[0], 1)
-    patch.put("<2I", start, 9, 1)
-
-
 BREAKS = [
     # headers are in another test
     breaks("text-utf8", REPO, lambda p: p.text(table_of(p, 4), 3, b"\xff")),
@@ -204,7 +186,7 @@ BREAKS = [
     breaks("parent-cycle", REPO, cycle),
     breaks("initial-snapshot", REPO, orphan),
     breaks("snapshot-summary", REPO, lambda p: p.put("<Q", p.field(table_of(p, 4), 2), 77)),
-    breaks("update-kind", REPO, first_of_union),
+    breaks("update-kind", REPO, lambda p: p.put("<B", p.field(table_of(p, 7), 0), 99)),
     breaks("ops-order", REPO, lambda p: p.put("<Q", p.field(table_of(p, 7), 2), 5)),
     breaks("backup-name", REPO, lambda p: p.text(table_of(p, 7, 1), 3, b"repo.1")),
     breaks("snapshot-required", SNAPSHOT, lambda p: p.drop(p.root, 4)),
@@ -219,7 +201,9 @@ BREAKS = [
     breaks("num-chunks", SNAPSHOT, lambda p: p.put("<I", p.field(p.tables(array_of(p), 3)[0], 1), 5)),
     breaks("dimension-names", SNAPSHOT, lambda p: p.resize(array_of(p), 1, 1)),
     breaks("extents-rank", SNAPSHOT, lambda p: p.resize(p.tables(array_of(p), 2)[0], 1, 1)),
-    breaks("extents-range", SNAPSHOT, reversed_extents),
+    breaks(
+        "extents-range", SNAPSHOT, lambda p: p.put("<2I", p.vector(p.tables(array_of(p), 2)[0], 1)[0], 9, 1)
+    ),
     breaks("extents-overlap", SNAPSHOT, same_extents),
     breaks("manifest-files-v1-empty", SNAPSHOT, lambda p: p.resize(p.root, 6, 1)),
     breaks("manifest-files-sorted", SNAPSHOT, lambda p: p.swap(p.root, 7)),
@@ -474,11 +458,6 @@ def unsorted_arrays(storage: MemoryStorage) -> None:
     storage.put(key, patched(storage.get(key), MANIFEST, lambda patch: patch.swap(patch.root, 1)))
 
 
-def node_ids(storage: MemoryStorage, number: int = 0) -> dict[str, bytes]:
-    nodes = decode_snapshot(storage.get(key_of(storage, SNAPSHOT, number)), "").nodes
-    return {node.path: node.id for node in map(nodes.node, range(len(nodes)))}
-
-
 def initial_log(storage: MemoryStorage) -> None:
     key = f"transactions/{INITIAL}"
     log = decode_transaction_log(storage.get(key), key)
@@ -523,8 +502,7 @@ STORED: dict[str, Callable[[MemoryStorage], object]] = {
     "file-payload": lambda s: s.put(f"snapshots/{tip(s)}", bytes(s.get(f"snapshots/{tip(s)}"))[:-1]),
     "missing": lambda s: s.delete([key_of(s, MANIFEST)]),
     "unreadable": lambda s: s.put(
-        key_of(s, MANIFEST),
-        patched(s.get(key_of(s, MANIFEST)), MANIFEST, lambda p: p.put("<I", 0, 2**31)),
+        key_of(s, MANIFEST), patched(s.get(key_of(s, MANIFEST)), MANIFEST, lambda p: p.put("<I", 0, 2**31))
     ),
     "enabled-flags-sorted": unsorted_flags(10),
     "disabled-flags-sorted": unsorted_flags(11),

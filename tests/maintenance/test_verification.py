@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -13,16 +15,24 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.counting import keys_read
 from tests.fixtures import fixture_folders
 from tests.repository.version_1 import copy_of
 
 import frazil
-from frazil.errors import ConflictError, InvalidInputError
-from frazil.format.ids import id_to_text, ids_to_text
+from frazil.errors import ConflictError, FormatError, InvalidInputError
+from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
+from frazil.format.ids import chunk_key, id_to_text, ids_to_text
+from frazil.format.manifest import decode_manifest, encode_manifest
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
+from frazil.handle.repository import context_of
+from frazil.maintenance.verification import chunks as checks
 from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.chunks import stored_trailer
 from frazil.maintenance.verification.repo_state import state_of
+from frazil.pipeline import Progress
 from frazil.storage.memory import MemoryStorage
+from frazil.survey import steps
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -259,3 +269,304 @@ def test_a_finding_names_the_versions_that_it_affects(spec_version: int) -> None
     assert lost.affected.snapshots == 4
     assert "/a" in lost.affected.arrays
     assert {row["snapshots"] for row in repo.upkeep.verify().rows() if row["severity"] == "loss"} == {4}
+
+
+@pytest.fixture(scope="module")
+def repo() -> frazil.Repository:
+    """Branches and a version without a branch, and expired versions that all of them have."""
+    repo = frazil.Repository.create(MemoryStorage(), frazil.RepositoryConfig(inline_chunk_threshold_bytes=0))
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="a", shape=(8,), chunks=(1,), dtype="i4")
+    for number in range(2):
+        write(repo, "main", number)
+    tip = repo.lookup_branch("main")
+    for branch in ("b", "d"):
+        repo.create_branch(branch, tip)
+        write(repo, branch, 6)
+    limit = datetime.now(UTC)
+    for branch in ("main", "b", "d"):
+        write(repo, branch, 7)
+    repo.reset_branch("d", tip)
+    repo.expire_snapshots(limit + timedelta(microseconds=1))
+    return repo
+
+
+def write(repo: frazil.Repository, branch: str, place: int) -> None:
+    with repo.transaction(branch, message=f"number {place}") as store:
+        zarr.open_array(store, path="a")[place] = place + 1
+
+
+def expired_ids(repo: frazil.Repository) -> list[bytes]:
+    """Return the ids of the expired versions whose logs other versions need."""
+    pruned = context_of(repo).catalog.repo_info().table.pruned()
+    assert pruned.lengths.sum() > len(np.unique(pruned.compact().values))
+    ids: list[bytes] = np.unique(pruned.compact().values).tolist()
+    return ids
+
+
+def test_each_log_of_an_expired_version_is_read_once(repo: frazil.Repository) -> None:
+    with keys_read(MemoryStorage) as keys:
+        assert repo.upkeep.verify().ok
+    requests = Counter(keys)
+    stays = repo.lookup_branch("d")  # expired in the other branches: read as the log of a version, too
+    logs = [f"transactions/{id_to_text(id_)}" for id_ in expired_ids(repo)]
+    assert [requests[key] for key in logs] == [1 + key.endswith(stays) for key in logs]
+
+
+def test_damage_of_the_log_of_an_expired_version_is_a_finding(repo: frazil.Repository) -> None:
+    for id_ in expired_ids(repo)[::4]:
+        key = f"transactions/{id_to_text(id_)}"
+        content = bytes(repo.storage.get(key))
+        repo.storage.put(key, b"damage")
+        assert {finding.key for finding in repo.upkeep.verify().problems} == {key}
+        repo.storage.put(key, content)
+
+
+SIZE = 2000
+ID = bytes(range(12))
+
+
+def packed(commits: int = 1) -> frazil.Repository:
+    """Commits of two arrays, each with a pack of eight chunks."""
+    repo = frazil.Repository.create(MemoryStorage())
+    for value in range(commits):
+        with repo.transaction("main", message=f"{value}") as store:
+            for name in "ab":
+                if not value:
+                    zarr.create_array(
+                        store, name=name, shape=(4 * SIZE,), chunks=(SIZE,), dtype="u1", compressors=None
+                    )
+                zarr.open_array(store, path=name)[:] = np.arange(4 * SIZE) // SIZE + value + 1
+    return repo
+
+
+def changed(repo: frazil.Repository, key: str, place: int) -> None:
+    data = bytearray(repo.storage.get(key))
+    data[place] ^= 16
+    repo.storage.put(key, data)
+
+
+def test_two_exchanged_packs_are_findings() -> None:
+    repo = packed(2)
+    one, other = keys(repo.storage, "chunks")
+    first, second = bytes(repo.storage.get(one)), bytes(repo.storage.get(other))
+    repo.storage.put(one, second)
+    repo.storage.put(other, first)
+    report = repo.upkeep.verify("checksum")
+    assert {(each.check, each.key, each.detail) for each in report.findings} == {
+        ("exchanged", one, f"it has the bytes of {other}"),
+        ("exchanged", other, f"it has the bytes of {one}"),
+    }
+    assert sum(len(each.coordinates) for each in report.findings) == 16
+    assert (report.native_chunks, report.compared_chunks) == (16, 16)
+
+
+@pytest.mark.parametrize("place", [-1, -10, -15, -30, -100])
+def test_a_damaged_trailer_is_a_finding_without_lost_chunks(place: int) -> None:
+    repo = packed()
+    (pack,) = keys(repo.storage, "chunks")
+    changed(repo, pack, place)
+    report = repo.upkeep.verify("checksum")
+    assert [(each.check, each.key, len(each.coordinates)) for each in report.findings] == [
+        ("checksum", pack, 0)
+    ]
+    assert "trailer" in report.findings[0].detail
+    assert report.compared_chunks == 0
+
+
+@pytest.mark.parametrize(("shift", "length"), [(1, 0), (0, -1), (SIZE // 2, -SIZE // 2)])
+def test_references_to_the_middle_of_a_chunk_are_findings(shift: int, length: int) -> None:
+    repo = packed()
+    wrong = 0
+    for key in keys(repo.storage, "manifests"):
+        manifest = decode_manifest(repo.storage.get(key), key)
+        arrays = dict(manifest.arrays)
+        for node, table in arrays.items():
+            offset, lengths = table.offset.copy(), table.length.copy()
+            offset[1] += np.uint64(shift)
+            lengths[1] = np.uint64(int(lengths[1]) + length)
+            arrays[node] = replace(table, offset=offset, length=lengths)
+            wrong += 1
+        repo.storage.put(key, encode_manifest(replace(manifest, arrays=arrays)))
+    report = frazil.Repository.open(repo.storage).upkeep.verify("checksum")
+    findings = [each for each in report.findings if each.key.startswith("chunks/")]
+    assert len(findings) == wrong == 2
+    assert {each.check for each in findings} == {"checksum"}
+    assert all(each.coordinates.tolist() == [[1]] for each in findings)
+
+
+@pytest.mark.parametrize("used", [1, 500, 1000])
+@pytest.mark.parametrize("first", [24, 60, 100, 1 << 16])
+def test_a_trailer_is_read_in_few_requests(monkeypatch: pytest.MonkeyPatch, used: int, first: int) -> None:
+    """Even if chunks follow the last known one, or the trailer is longer than the first request."""
+    monkeypatch.setattr(checks, "_FIRST", first)
+    storage = MemoryStorage()
+    parts = [bytes([number]) * 100 for number in range(10)]
+    storage.put(
+        chunk_key(ID), b"".join(parts) + encode_trailer(ID, [100] * 10, [crc32c(part) for part in parts])
+    )
+    trailer = stored_trailer(storage, ID, used)
+    assert trailer is not None
+    assert trailer.lengths.tolist() == [100] * 10
+
+
+def test_a_chunk_that_is_a_copy_of_a_chunk_file_is_not_an_exchange() -> None:
+    """A user may store the bytes of a chunk file in an array."""
+    storage = MemoryStorage()
+    copy = b"ice" + single_trailer(bytes(12), b"ice")
+    storage.put(chunk_key(ID), copy)
+    assert stored_trailer(storage, ID, len(copy)) is None
+    assert stored_trailer(storage, ID, 3) is not None
+
+
+def single(deduplicate: bool = False, *, checksums: bool = True) -> frazil.Repository:
+    """A repository with four chunk files of one chunk each."""
+    chunks = frazil.ChunksConfig(deduplicate=deduplicate, checksums=checksums)
+    repo = frazil.Repository.create(MemoryStorage(), config(chunks=chunks))
+    repo.save_config()
+    fill(repo, "a")
+    return repo
+
+
+def fill(repo: frazil.Repository, name: str) -> None:
+    with repo.transaction("main", message=name) as store:
+        array = zarr.create_array(store, name=name, shape=(32,), chunks=(8,), dtype="f8", compressors=None)
+        array[:] = np.random.default_rng(7).random(32)
+
+
+def blank(repo: frazil.Repository, key: str, start: int) -> None:
+    data = bytes(repo.storage.get(key))
+    repo.storage.put(key, data[:start] + bytes(len(data) - start))
+
+
+@pytest.mark.parametrize(
+    ("make", "start", "lost"),
+    [
+        (lambda: single(False), 0, 1),
+        (lambda: single(True), 0, 1),
+        (lambda: single(False), 64, 0),
+        (lambda: single(True), 64, 0),
+        (packed, 3 * SIZE, 5),
+    ],
+)
+def test_blank_chunks_are_lost_and_those_before_a_blank_trailer_are_not(
+    make: Any, start: int, lost: int
+) -> None:
+    repo = make()
+    key = keys(repo.storage, "chunks")[0]
+    blank(repo, key, start)
+    findings = repo.upkeep.verify("checksum").problems
+    assert {(each.check, each.key) for each in findings} == {("checksum", key)}
+    assert sum(len(each.coordinates) for each in findings) == lost
+    plan = frazil.Repository.upkeep.repair(repo.storage, level="checksum", lost="fill")
+    assert bool(plan.lost) == bool(lost)
+
+
+def test_a_compaction_refuses_a_pack_of_zeros() -> None:
+    repo = single()
+    for key in keys(repo.storage, "chunks"):
+        blank(repo, key, 0)
+    with pytest.raises(FormatError, match="zeros"):
+        repo.upkeep.compact("packs", branch="main").apply()
+
+
+def one_array() -> frazil.Repository:
+    repo = frazil.Repository.create(MemoryStorage(), config())
+    for value in range(3):
+        with repo.transaction("main", message=f"{value}") as store:
+            if not value:
+                zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4", compressors=None)
+            zarr.open_array(store, path="t")[:] = value + np.arange(4)
+    return repo
+
+
+@pytest.fixture
+def reads() -> Iterator[list[str]]:
+    with keys_read(MemoryStorage) as keys:
+        yield keys
+
+
+def of_folder(reads: list[str], *folders: str) -> list[str]:
+    return [key for key in reads if key.startswith(folders)]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("level", ["metadata", "exists", "checksum", "decode"])
+def test_a_second_run_reads_only_new_files(level: Any, reads: list[str], tmp_path: Path) -> None:
+    repo = one_array()
+    place = tmp_path / "state"
+    first = repo.upkeep.verify(level, state=place)
+    assert first.ok
+    assert first.resumed == 0
+    reads.clear()
+    again = repo.upkeep.verify(level, state=str(place))
+    assert again.resumed == len(frazil.VerificationState(place)) > 0
+    assert not of_folder(reads, "manifests/", "chunks/")
+    assert (again.bytes_read, again.references) == (first.bytes_read, first.references)
+    with repo.transaction("main", message="more") as store:
+        zarr.open_array(store, path="t")[:] = 9
+    reads.clear()
+    assert repo.upkeep.verify(level, state=place).ok
+    new = {"metadata": 0, "exists": 0, "checksum": 2, "decode": 2}[level]
+    assert len(set(of_folder(reads, "chunks/"))) == new
+    # The manifest before is read for the comparison with the log.
+    assert len(set(of_folder(reads, "manifests/"))) == 2
+
+
+def test_other_storages_and_levels_are_other_pieces(tmp_path: Path) -> None:
+    state = frazil.VerificationState(tmp_path / "state")
+    repo = one_array()
+    assert repo.upkeep.verify("exists", state=state).ok
+    assert repo.upkeep.verify("checksum", state=state).bytes_read == 3 * 16
+
+
+def test_an_interrupted_run_continues(monkeypatch: pytest.MonkeyPatch, reads: list[str]) -> None:
+    repo, state = one_array(), frazil.VerificationState()
+    get = MemoryStorage.get
+
+    def interrupted(storage: MemoryStorage, key: str, *args: Any) -> Any:
+        if len(set(of_folder(reads, "chunks/"))) == 3:
+            raise KeyboardInterrupt
+        return get(storage, key, *args)
+
+    monkeypatch.setattr(MemoryStorage, "get", interrupted)
+    monkeypatch.setattr(steps, "_ITEMS", 1)
+    with pytest.raises(KeyboardInterrupt):
+        repo.upkeep.verify("checksum", state=state)
+    monkeypatch.setattr(MemoryStorage, "get", get)
+    reads.clear()
+    assert repo.upkeep.verify("checksum", state=state).ok
+    assert 0 < len(set(of_folder(reads, "chunks/"))) < 6
+
+
+def test_a_damaged_result_is_computed_again() -> None:
+    repo, state = one_array(), frazil.VerificationState()
+    assert repo.upkeep.verify("exists", state=state).ok
+    state._database.execute("UPDATE pieces SET result = x'00'")
+    assert repo.upkeep.verify("exists", state=state).ok
+    state.close()
+
+
+def test_progress_counts_all_tasks() -> None:
+    bar, again = (Progress("verify", 0, io.StringIO()) for _ in range(2))
+    repo, state = one_array(), frazil.VerificationState()
+    assert repo.upkeep.verify("checksum", progress=bar, state=state).ok
+    assert bar.done == bar.total > 4
+    repo.upkeep.verify("checksum", progress=again, state=state)
+    assert 0 < again.done == again.total < bar.total
+
+
+def test_damage_is_seen_by_each_later_run() -> None:
+    repo, state = one_array(), frazil.VerificationState()
+    assert repo.upkeep.verify("checksum", state=state).ok
+    files = {each.key: bytes(repo.storage.get(each.key)) for each in repo.storage.list("chunks")}
+    lost, short, changed, *_ = sorted(files)
+    repo.storage.delete([lost])
+    repo.storage.put(short, b"")
+    repo.storage.put(changed, bytes([files[changed][0] ^ 1]) + files[changed][1:])
+    for _ in range(2):
+        seen = {(each.check, each.key) for each in repo.upkeep.verify("checksum", state=state).problems}
+        assert seen == {("missing", lost), ("short", short), ("checksum", changed)}
+    for key in (lost, short, changed):
+        repo.storage.put(key, files[key])
+    assert repo.upkeep.verify("checksum", state=state).ok

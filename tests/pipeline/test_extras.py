@@ -23,11 +23,7 @@ DISTRIBUTIONS = {
     "grpc_status": "pyspark",
     "google": "pyspark",
     "google.rpc": "pyspark",
-} | {
-    "opentelemetry": "opentelemetry-sdk",
-    "xarray_regrid": "xarray-regrid",
-    "frazil_import": "frazil-import",
-}
+} | {"opentelemetry": "opentelemetry-sdk", "xarray_regrid": "xarray-regrid", "frazil_import": "frazil-import"}
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
 ]

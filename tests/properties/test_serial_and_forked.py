@@ -8,7 +8,7 @@ all come back, in any order and any groups, each through a pickle. Both reposito
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,12 @@ pytestmark = pytest.mark.timeout(7200 if IS_DEEP else 600)
 ARRAYS = ("a", "b", "g/a", "g/h/c")
 SIDE, CHUNK = 4, 2  # chunks along each of two dimensions, and their length
 FILL = -1
+ARRAY: dict[str, Any] = {
+    "shape": (SIDE * CHUNK,) * 2,
+    "chunks": (CHUNK,) * 2,
+    "dtype": "i4",
+    "fill_value": FILL,
+}
 
 numbers = st.integers(0, 99)
 
@@ -95,26 +101,24 @@ class SerialAndForked(RuleBasedStateMachine):
             if key[1] == path or key[1].startswith(path + "/") or path.startswith(key[1] + "/")
         ]
 
-    def both(self, worker: int) -> list[Any]:
-        sessions = (self.serial, self.workers[worker])
-        return [zarr.open_group(session.store, mode="r+") for session in sessions]
-
     def exists(self, path: str) -> bool:
         return self.serial.workspace.node(f"/{path}") is not None
+
+    def act(self, pick: int, kind: str, path: str, change: Callable[[Any], object], *at: object) -> None:
+        """Let the session that works alone and a worker make a change, unless several workers have a part."""
+        structure = {"node", "gone"} if kind in {"chunk", "meta"} else {"node", "gone", "chunk", "meta"}
+        others = [key for key in self.touching(path) if key[0] in structure]
+        worker = self.worker(pick, (kind, path, *at), others)
+        if worker is not None:
+            for session in (self.serial, self.workers[worker]):
+                change(zarr.open_group(session.store, mode="r+"))
 
     # Work
 
     @rule(path=st.sampled_from(ARRAYS), pick=numbers)
     def create(self, path: str, pick: int) -> None:
-        if self.exists(path):
-            return
-        worker = self.worker(pick, ("node", path), self.touching(path))
-        if worker is None:
-            return
-        for root in self.both(worker):
-            root.create_array(
-                path, shape=(SIDE * CHUNK,) * 2, chunks=(CHUNK,) * 2, dtype="i4", fill_value=FILL
-            )
+        if not self.exists(path):
+            self.act(pick, "node", path, lambda root: root.create_array(path, **ARRAY))
 
     @rule(
         path=st.sampled_from(ARRAYS),
@@ -124,47 +128,29 @@ class SerialAndForked(RuleBasedStateMachine):
     )
     def write(self, path: str, pick: int, at: tuple[int, int], value: int) -> None:
         """A part of a chunk, or by the fill value all of it: that deletes the chunk."""
-        if not self.exists(path):
-            return
-        structure = [key for key in self.touching(path) if key[0] in {"node", "gone"}]
-        worker = self.worker(pick, ("chunk", path, at), structure)
-        if worker is None:
-            return
         where = tuple(slice(CHUNK * n, CHUNK * n + (CHUNK if value == FILL else 1)) for n in at)
-        for root in self.both(worker):
+
+        def change(root: Any) -> None:
             if all(n.start < size for n, size in zip(where, root[path].shape, strict=True)):
                 root[path][where] = value
 
+        if self.exists(path):
+            self.act(pick, "chunk", path, change, at)
+
     @rule(path=st.sampled_from(ARRAYS), pick=numbers, value=st.integers(0, 3))
     def attribute(self, path: str, pick: int, value: int) -> None:
-        if not self.exists(path):
-            return
-        structure = [key for key in self.touching(path) if key[0] in {"node", "gone"}]
-        worker = self.worker(pick, ("meta", path), structure)
-        if worker is None:
-            return
-        for root in self.both(worker):
-            root[path].attrs["k"] = value
+        if self.exists(path):
+            self.act(pick, "meta", path, lambda root: root[path].attrs.update(k=value))
 
     @rule(path=st.sampled_from(ARRAYS), pick=numbers, rows=st.integers(0, SIDE + 1))
     def resize(self, path: str, pick: int, rows: int) -> None:
-        if not self.exists(path):
-            return
-        worker = self.worker(pick, ("node", path), self.touching(path))
-        if worker is None:
-            return
-        for root in self.both(worker):
-            root[path].resize((rows * CHUNK, SIDE * CHUNK))
+        if self.exists(path):
+            self.act(pick, "node", path, lambda root: root[path].resize((rows * CHUNK, SIDE * CHUNK)))
 
     @rule(path=st.sampled_from([*ARRAYS, "g", "g/h"]), pick=numbers)
     def delete(self, path: str, pick: int) -> None:
-        if not self.exists(path):
-            return
-        worker = self.worker(pick, ("gone", path), self.touching(path))
-        if worker is None:
-            return
-        for root in self.both(worker):
-            del root[path]
+        if self.exists(path):
+            self.act(pick, "gone", path, lambda root: root.__delitem__(path))
 
     # Forks
 

@@ -21,8 +21,7 @@ from frazil.storage import system
 
 CHUNK = 1 << 18
 DEDUPLICATING = frazil.RepositoryConfig(
-    chunks=frazil.ChunksConfig(deduplicate=True),
-    packing=frazil.PackingConfig(threshold_bytes=CHUNK),
+    chunks=frazil.ChunksConfig(deduplicate=True), packing=frazil.PackingConfig(threshold_bytes=CHUNK)
 )
 
 
@@ -50,9 +49,7 @@ def fill(session: frazil.Session, name: str, values: Any) -> None:
 
 
 def read(repo: frazil.Repository, name: str) -> Any:
-    return np.asarray(
-        zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")[::CHUNK]
-    ).tolist()
+    return frazil.read(repo.readonly_session("main"), name)[::CHUNK].tolist()
 
 
 def commit(repo: frazil.Repository, name: str, values: Any) -> str:

@@ -19,14 +19,22 @@ from unittest import mock
 
 import pytest
 import zarr
-from tests.repository.test_outcome import ONLY_VERSION_2, OPERATIONS, Prepare, quick, raised_by, write
+from tests.repository.test_outcome import (
+    ONLY_VERSION_2,
+    OPERATIONS,
+    Prepare,
+    populated,
+    quick,
+    raised_by,
+    write,
+)
 
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, OutcomeUnknownError, StorageError, TaskFailedError
 from frazil.handle.upgrade import upgrade_icechunk_repository
 from frazil.jobs.staging import Folder
 from frazil.storage import files, local_filesystem_storage, system
-from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
+from frazil.storage.base import IfAbsent, IfVersion, Stored
 
 _LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -119,24 +127,13 @@ def _refusing(root: Path) -> Iterator[Flushes]:
         yield flushes
 
 
-def _repository(storage: Storage, version: int) -> frazil.Repository:
-    repo = frazil.Repository.create(storage, quick(), spec_version=version)
-    with repo.transaction("main", message="an array") as store:
-        zarr.create_array(store, name="x", shape=(16,), chunks=(1,), dtype="i4", compressors=None)
-    repo.create_branch("dev", repo.lookup_branch("main"))
-    repo.create_tag("v1", repo.lookup_branch("main"))
-    write(repo, 1)
-    write(repo, 2)
-    return repo
-
-
 @pytest.mark.parametrize(("version", "name"), CASES)
 def test_the_last_flush_fails(version: int, name: str, tmp_path: Path) -> None:
     """A flush that fails once is repeated. If the second one fails, too, nobody can tell what stays."""
     outcomes: list[tuple[IcechunkError | None, int]] = []
     for number in range(3):
         root = tmp_path / str(number)
-        work = EVERY[name](_repository(local_filesystem_storage(root), version))
+        work = EVERY[name](populated(local_filesystem_storage(root), version, quick()))
         with _refusing(root) as flushes:
             if outcomes:
                 last = outcomes[0][1]
@@ -179,7 +176,7 @@ def test_a_creation_that_failed_can_be_repeated(version: int, first: int, tmp_pa
 @pytest.mark.parametrize("first", range(1, 5))
 def test_an_upgrade_deletes_nothing_before_its_file_is_durable(first: int, tmp_path: Path) -> None:
     storage = local_filesystem_storage(tmp_path)
-    _repository(storage, 1)
+    populated(storage, 1, quick())
     with _refusing(tmp_path) as flushes:
         flushes.refused = range(first, 1000)
         for _ in range(3):
@@ -255,7 +252,7 @@ class Refusals:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("template")
-    _repository(local_filesystem_storage(folder), 2)
+    populated(local_filesystem_storage(folder), 2, quick())
     return folder
 
 

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from tests.repository.hostile import DATA, Listener, hostile, listening, read
+from tests.support.errors import of_kind
 
 import frazil
+import frazil.credentials
 import frazil.storage
 from frazil.credentials import (
     Credentials,
@@ -30,6 +33,8 @@ from frazil.credentials import (
     s3_credentials,
     s3_from_env_credentials,
 )
+from frazil.repository.catalog import repo_changes
+from frazil.repository.settings.config_document import to_document
 from frazil.storage.access import require_hint
 
 SECRET = "content-of-a-secret"
@@ -135,44 +140,38 @@ GCS: list[Callable[[str, str], dict[str, str]]] = [
     lambda url, path: {"default_headers": "x"},
     lambda url, path: {"an_option_of_tomorrow": url},
 ]
-S3: list[Callable[[str], dict[str, Any]]] = [
-    lambda url: {"endpoint_url": url, "allow_http": True, "region": "us-east-1"},
-    lambda url: {"endpoint_url": url, "allow_http": True, "region": "us-east-1", "anonymous": True},
-    lambda url: {"endpoint_url": url},
-    lambda url: {"endpoint_url": "https://s3.amazonaws.com"},
-    lambda url: {"allow_http": True},
-    lambda url: {"region": f"{url.removeprefix('http://')}/#"},
-    lambda url: {"region": "evil.example/#", "force_path_style": True},
-    lambda url: {"region": "a@evil.example"},
-    lambda url: {"region": ""},
+S3: list[Callable[[str, str], dict[str, Any]]] = [
+    lambda url, path: {"endpoint_url": url, "allow_http": True, "region": "us-east-1"},
+    lambda url, path: {"endpoint_url": url, "allow_http": True, "region": "us-east-1", "anonymous": True},
+    lambda url, path: {"endpoint_url": url},
+    lambda url, path: {"endpoint_url": "https://s3.amazonaws.com"},
+    lambda url, path: {"allow_http": True},
+    lambda url, path: {"region": f"{url.removeprefix('http://')}/#"},
+    lambda url, path: {"region": "evil.example/#", "force_path_style": True},
+    lambda url, path: {"region": "a@evil.example"},
+    lambda url, path: {"region": ""},
 ]
 
 
-@pytest.mark.sample(11, 11)
+OPTIONS = [
+    *(("az://box/", "azure", each) for each in AZURE),
+    *(("gs://box/", "gcs", each) for each in GCS),
+    *(("s3://box/", kind, each) for kind in ("s3", "s3_compatible") for each in S3),
+    *(("tigris://box/", "tigris", each) for each in S3),
+]
+
+
+@pytest.mark.sample(35, 35)
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    ("prefix", "kind", "options"),
-    [*(("az://box/", "azure", each) for each in AZURE), *(("gs://box/", "gcs", each) for each in GCS)],
-)
-def test_azure_and_gcs(
-    listener: Listener, tmp_path: Path, prefix: str, kind: str, options: Callable[[str, str], dict[str, str]]
+@pytest.mark.parametrize(("prefix", "kind", "options"), OPTIONS)
+def test_options_that_lead_elsewhere(
+    listener: Listener, tmp_path: Path, prefix: str, kind: str, options: Callable[[str, str], dict[str, Any]]
 ) -> None:
     path = tmp_path / "token"
     path.write_text(SECRET)
     given = options(listener.url, str(path))
-    word = f"`{list(given)[-1]}`"
+    word = f"`{list(given)[-1]}`" if kind in {"azure", "gcs"} else ""
     refused(hostile(prefix, {kind: given}), prefix, "untrusted-virtual-chunk-container", word, "config=")
-    assert listener.visits == []
-
-
-@pytest.mark.sample(24, 24)
-@pytest.mark.deep
-@pytest.mark.parametrize("options", S3)
-@pytest.mark.parametrize("kind", ["s3", "s3_compatible", "tigris"])
-def test_s3(listener: Listener, kind: str, options: Callable[[str], dict[str, Any]]) -> None:
-    given = options(listener.url)
-    prefix = "tigris://box/" if kind == "tigris" else "s3://box/"
-    refused(hostile(prefix, {kind: given}), prefix, "untrusted-virtual-chunk-container", "config=")
     assert listener.visits == []
 
 
@@ -249,7 +248,7 @@ def test_what_a_repository_may_say() -> None:
 
 
 def test_the_users_own_container_leads_where_it_says(listener: Listener) -> None:
-    prefix, options = "s3://box/", {**S3[0](listener.url), "force_path_style": True}
+    prefix, options = "s3://box/", {**S3[0](listener.url, ""), "force_path_style": True}
     storage = hostile(prefix, {"s3_compatible": options})
     config = frazil.RepositoryConfig()
     trust(config, prefix, listener)
@@ -269,7 +268,7 @@ def test_the_users_own_container_leads_where_it_says(listener: Listener) -> None
 
 def test_a_saved_container_stays_a_hint_until_it_is_adopted(listener: Listener) -> None:
     """To pass the configuration of a repository on does not say that its servers are trusted."""
-    prefix, options = "s3://box/", {**S3[0](listener.url), "force_path_style": True}
+    prefix, options = "s3://box/", {**S3[0](listener.url, ""), "force_path_style": True}
     storage = hostile(prefix, {"s3_compatible": options})
     access = s3_anonymous_credentials()
     theirs = opened(storage, prefix, access)
@@ -303,16 +302,9 @@ def test_a_saved_container_stays_a_hint_until_it_is_adopted(listener: Listener) 
 def test_a_repository_cannot_replace_the_users_container_by_another_spelling(listener: Listener) -> None:
     prefix = "s3://box/"
     storage = hostile("S3://box/", {"s3": {"region": "us-east-1"}}, "s3://box/data")
-    own = frazil.s3_store(
-        region="us-east-1",
-        endpoint_url=listener.url,
-        allow_http=True,
-        s3_compatible=True,
-        force_path_style=True,
-    )
     config = frazil.Repository.fetch_config(storage)
     assert config is not None
-    config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, own))
+    trust(config, prefix, listener)
     assert len(config.virtual_chunk_containers or {}) == 2
     for access in (s3_anonymous_credentials(), S3_KEY):
         repo = opened(storage, prefix, access, config)
@@ -411,9 +403,8 @@ def test_a_prefix_means_the_same_with_and_without_its_slash(tmp_path: Path, give
     store = {"local_file_system": str(tmp_path)}
     storage = hostile(folder + saved, store, f"{folder}/x")
     assert read(opened(storage, folder + given, LocalFileSystemAccess)) == DATA
-    with pytest.raises(frazil.InvalidInputError) as error:
+    with pytest.raises(frazil.InvalidInputError, check=of_kind("no-container-for-virtual-chunk")):
         hostile(folder + saved, store, f"{folder}-other/x")
-    assert error.value.kind == "no-container-for-virtual-chunk"
     changed = frazil.Repository.open(storage).writable_session("main").store
     one = np.zeros(1, "u8")
     failed = changed.set_virtual_refs_arr(
@@ -426,6 +417,52 @@ def test_another_prefix_is_not_authorised(tmp_path: Path) -> None:
     folder = f"file://{tmp_path}/data"
     storage = hostile(f"{folder}/", {"local_file_system": ""})
     for given in (f"file://{tmp_path}/", f"{folder}/data", f"{folder}-other", "file:///"):
-        with pytest.raises(frazil.InvalidInputError) as error:
+        with pytest.raises(frazil.InvalidInputError, check=of_kind("unauthorized-virtual-chunk-container")):
             read(opened(storage, given, LocalFileSystemAccess))
-        assert error.value.kind == "unauthorized-virtual-chunk-container"
+
+
+def _saved(prefix: str) -> dict[str, Any]:
+    document = to_document(frazil.RepositoryConfig())
+    store = {"local_file_system": "/data"}
+    return {
+        **document,
+        "virtual_chunk_containers": {prefix: {"name": None, "url_prefix": prefix, "store": store}},
+    }
+
+
+def test_a_saved_container_need_not_be_valid() -> None:
+    """Early versions of the format saved schemes, ``file``; such a repository opens, also migrated."""
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    repo._context.catalog.update_repo_info(repo_changes.save_config(_saved("file")))
+    again = frazil.Repository.open(repo.storage)
+    assert set(again.config.virtual_chunk_containers or {}) == {"file"}
+
+
+def test_the_callers_container_has_to_be_valid() -> None:
+    storage = frazil.Repository.create(frazil.in_memory_storage()).storage
+    container = frazil.VirtualChunkContainer("file", frazil.local_filesystem_store("/data"))
+    config = frazil.RepositoryConfig(virtual_chunk_containers={"file": container})
+    with pytest.raises(frazil.InvalidInputError):
+        frazil.Repository.open(storage, config)
+
+
+def test_a_path_of_local_files_counts_only_if_the_user_gave_it(tmp_path: Path) -> None:
+    """One that the repository brings along could lead anywhere; what was authorised is the prefix."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "data").write_bytes(DATA)
+    prefix, access = "file:///trusted/and/gone/", frazil.credentials.LocalFileSystemAccess
+    config = frazil.RepositoryConfig()
+    store = frazil.local_filesystem_store(str(tmp_path / "elsewhere"))
+    config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, store))
+    storage = frazil.in_memory_storage()
+    mine = frazil.Repository.create(storage, config, {prefix: access})
+    with mine.transaction("main", message="a reference") as changed:
+        zarr.create_array(changed, name="x", shape=(8,), chunks=(8,), dtype="u1", compressors=None)
+        changed.set_virtual_ref("x/c/0", f"{prefix}data", offset=0, length=8)
+    assert read(mine) == DATA
+    assert read(mine.reopen()) == DATA
+    assert read(pickle.loads(pickle.dumps(mine))) == DATA
+    theirs = frazil.Repository.open(storage, None, {prefix: access})
+    for repo in (theirs, theirs.reopen()):
+        with pytest.raises(frazil.StorageError, check=of_kind("virtual-chunk-fetch")):
+            read(repo)

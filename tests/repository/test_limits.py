@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,9 @@ def _commit(repo: frazil.Repository) -> Callable[[], Any]:
     return lambda: _write(repo, 3).commit("third")
 
 
-def _commit_again(repo: frazil.Repository) -> Callable[[], Any]:
-    session = _write(repo, 3)
-    return lambda: session.commit("third")
-
-
 OPERATIONS: dict[str, Callable[[frazil.Repository], Callable[[], Any]]] = {
     "write and commit": _commit,
-    "commit": _commit_again,
+    "commit": lambda repo: partial(_write(repo, 3).commit, "third"),
     "collect": lambda repo: (
         lambda: repo.garbage_collect(repo.lookup_snapshot(repo.lookup_branch("main")).written_at)
     ),

@@ -1,21 +1,14 @@
 """A simulation: several clients of Frazil over one simulated storage, in one process, with simulated clocks.
 
-    scheduler     which client goes on at each request: seeded, or by a list of turns
-    hosts         time, pauses and random numbers of each client (`frazil.host`)
+    scheduler     which client goes on at each request: seeded, or by a list of turns; its host
     pools         the thread pools of Frazil as tasks of the scheduler
-    objects       the objects of the storage, and what may never happen to them
-    storage       the storage of one client, with faults
-    faults        which request has which fault
-    repo_history  every change of the file `repo`, judged by the rules of the format
-    model         what each version must contain
+    storage       the objects, what may never happen to them, and the storage of one client, with faults
+    model         what each version must contain, and every change of the file `repo`
     operations    what clients do
-    upkeep, jobs  operations that change the history, lose and repair files, and run jobs
-    plan, run     a run: its plan, made from a seed, and its outcome
-    judging       what must hold at the end of a run
+    run           a run: its plan, made from a seed, its outcome, and what must hold at its end
     orders        all orders of two clients with few preemptions
     mutants       defects that the simulation must find
-    campaign      many runs, for several processes
-    disk          a disk that loses what is not flushed
+    test_disk     a disk that loses what is not flushed
 
 `python -m tests.simulation SEED` runs one plan. Nothing here uses the real time or real random numbers, so
 a seed gives the same run each time.

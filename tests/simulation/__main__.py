@@ -12,11 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from itertools import count
 from multiprocessing import get_context
 
-from tests.simulation.campaign import SEEDS_OF_PART, Tally, run_part
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.orders import BESIDE, SEEDS
-from tests.simulation.plan import random_plan
-from tests.simulation.run import execute
+from tests.simulation.orders import BESIDE, SEEDS, SEEDS_OF_PART, Tally, run_part
+from tests.simulation.run import execute, random_plan
 
 #: Seconds between two lines about the progress.
 _PROGRESS = 30.0

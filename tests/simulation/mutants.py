@@ -16,9 +16,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from tests.simulation.faults import LAWFUL, Fault
-from tests.simulation.plan import CLOCKS, ClientPlan, Plan
-from tests.simulation.run import Outcome, execute, template
+from tests.simulation.run import CLOCKS, ClientPlan, Outcome, Plan, execute, template
+from tests.simulation.storage import LAWFUL, Fault
 
 from frazil.errors import OutcomeUnknownError
 from frazil.maintenance.collection import after_collection

@@ -6,15 +6,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.jobs import job
 from tests.simulation.model import CHUNKS, Content, Intent
-from tests.simulation.objects import Violation
-from tests.simulation.storage import Crashed
-from tests.simulation.upkeep import lose_file, repair, retain, squash
+from tests.simulation.storage import IMMUTABLE, Crashed, Violation
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
@@ -28,6 +25,12 @@ from frazil.errors import (
     TaskFailedError,
 )
 from frazil.format.repo_info import UpdateKind
+from frazil.jobs.engine import Inline
+from frazil.jobs.job import Job, Target, Tasks
+from frazil.jobs.job_run import run_job
+from frazil.jobs.task_results import Outcome
+from frazil.repository.session.session import ForkSession, Session
+from frazil.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
     import random
@@ -37,29 +40,13 @@ if TYPE_CHECKING:
 #: Errors that a client may get because of others, or because of what it asks for.
 ALLOWED = frozenset(
     {
-        *(ErrorKind.COMMIT_CONFLICT, ErrorKind.REBASE_FAILED, ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED),
-        *(ErrorKind.BRANCH_UPDATE_CONFLICT, ErrorKind.REPO_INFO_UPDATED, ErrorKind.CONFIG_UPDATED),
-        *(ErrorKind.GARBAGE_COLLECTED, ErrorKind.GARBAGE_COLLECTION_RUNNING, ErrorKind.GC_DELETES_FAILING),
-        *(
-            ErrorKind.SNAPSHOT_NOT_FOUND,
-            ErrorKind.BRANCH_NOT_FOUND,
-            ErrorKind.TAG_NOT_FOUND,
-            ErrorKind.REF_NOT_FOUND,
-        ),
-        *(ErrorKind.BRANCH_ALREADY_EXISTS, ErrorKind.TAG_ALREADY_EXISTS, ErrorKind.TAG_PREVIOUSLY_DELETED),
-        *(
-            ErrorKind.NO_CHANGES_TO_COMMIT,
-            ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
-            ErrorKind.REBASE_TX_LOG_PRUNED,
-        ),
-        *(ErrorKind.READ_ONLY_REPOSITORY, ErrorKind.SESSION_EXPIRED, ErrorKind.INVALID_COMMIT_CONFIGURATION),
-        *(
-            ErrorKind.INVALID_REPOSITORY_MIGRATION,
-            ErrorKind.REARRANGE_SESSION_ONLY,
-            ErrorKind.NODE_NOT_FOUND,
-            ErrorKind.MOVE_WONT_OVERWRITE,
-            ErrorKind.NOT_ALLOWED,
-        ),
+        *("commit-conflict", "rebase-failed", "update-attempts-exhausted", "branch-update-conflict"),
+        *("repo-info-updated", "config-updated", "garbage-collected", "garbage-collection-running"),
+        *("gc-deletes-failing", "snapshot-not-found", "branch-not-found", "tag-not-found", "ref-not-found"),
+        *("branch-already-exists", "tag-already-exists", "tag-previously-deleted", "no-changes-to-commit"),
+        *("no-amend-for-initial-commit", "rebase-tx-log-pruned", "read-only-repository", "session-expired"),
+        *("invalid-commit-configuration", "invalid-repository-migration", "rearrange-session-only"),
+        *("node-not-found", "move-wont-overwrite", "not-allowed"),
     }
 )
 
@@ -85,8 +72,7 @@ class ClientRun:
     numbers: random.Random
     operation: int = 0
     calls: int = 0
-    #: When the present operation started, by the clock of the storage.
-    start: int = 0
+    start: int = 0  #: When the present operation started, by the clock of the storage.
 
     def mark(self) -> str:
         """Return a text that no other call has."""
@@ -413,6 +399,118 @@ def upgrade(client: ClientRun) -> None:
 def idle(client: ClientRun) -> None:
     """Do nothing for some hours."""
     client.run.scheduler.pause(client.numbers.choice((0.1, 60.0, 3600.0, 30_000.0)))
+
+
+def retain(client: ClientRun) -> None:
+    """Remove the versions that no rule of a policy selects."""
+    policy = frazil.Retention(last=client.numbers.randint(1, 4))
+    client.repo.upkeep.retain(policy if client.numbers.random() < 0.7 else {"main": policy}).apply()
+
+
+def squash(client: ClientRun) -> None:
+    """Squash the last versions of a branch. With a message, a new version replaces the tip."""
+    branch = client.branch()
+    line = [version.id for version in client.repo.ancestry(branch=branch)]
+    since = line[min(client.numbers.randint(1, 4), len(line) - 1)]
+    if client.numbers.random() < 0.5:
+        client.repo.upkeep.squash(branch, since).apply()
+        return
+    mark = client.mark()
+    client.run.model.intents[mark] = Intent(line[0], {}, amends=True)
+    client.run.history.squashes.add(mark)
+    client.attempt(mark, lambda: client.repo.upkeep.squash(branch, since, message=mark).apply())
+
+
+def repair(client: ClientRun) -> None:
+    """Repair a repository without damage, while others write and requests fail. Nothing is to do."""
+    plan = frazil.Repository.upkeep.repair(client.storage, level="exists").apply()
+    if plan.steps and not client.has_accidents():
+        raise Violation("repair", f"a sound repository was repaired: {plan.rows()}")
+
+
+def lose_file(client: ClientRun) -> None:
+    """Lose a file, or its second half, and bring it back from a copy while others work."""
+    run, objects = client.run, client.run.network.objects
+    keys = [
+        key for key in sorted(objects.objects) if key.startswith(IMMUTABLE) and key not in objects.damaged
+    ]
+    key = client.numbers.choice(keys)
+    half = objects.objects[key].data[: len(objects.objects[key].data) // 2]
+    with run.scheduler.standing_still():
+        objects.harm(key, half if client.numbers.random() < 0.5 else None)
+        run.network.note(run.clients[client.name], f"accident {key}")
+        is_needed = key in _damage(client)
+    copy = run.undamaged()
+    frazil.Repository.upkeep.repair(client.storage, copies=[copy]).apply()
+    with run.scheduler.standing_still():
+        # A version that others publish during a verification is not verified. The next repair sees it.
+        if is_needed and key in objects.damaged:
+            frazil.Repository.upkeep.repair(client.storage, copies=[copy]).apply()
+        if is_needed and key in objects.damaged and key in _damage(client):
+            raise Violation("repair", f"`{key}` was damaged and needed, and is not repaired")
+
+
+def _damage(client: ClientRun) -> set[str]:
+    """Return the files with problems, which a storage with the same bytes has at this moment."""
+    storage = MemoryStorage()
+    objects = client.run.network.objects.objects
+    storage.put_many(((key, each.data) for key, each in objects.items()))
+    return {each.key for each in frazil.Repository.open(storage).upkeep.verify("exists").problems}
+
+
+@dataclass(eq=False)
+class StartedJob:
+    """A job of a run, which several drivers may run. ``bases`` are the versions that it started at."""
+
+    mark: str
+    branch: str
+    changes: Content
+    bases: set[str] = field(default_factory=set)
+
+
+def job(client: ClientRun) -> None:
+    """Run a job: a new one, or one that this or another client has started."""
+    jobs = client.run.jobs
+    if jobs and client.numbers.random() < 0.5:
+        started = client.numbers.choice(jobs)
+    else:
+        mark = client.mark()
+        started = StartedJob(mark, client.branch(), client.changes(mark, 4))
+        jobs.append(started)
+    run_started(client, started)
+
+
+def run_started(client: ClientRun, started: StartedJob) -> None:
+    """Run a job as one of its drivers. A failure does not say that no driver has committed it."""
+    mark = started.mark
+
+    def prepare(session: Session) -> Tasks:
+        started.bases.add(session.snapshot_id)
+        is_one = len(started.bases) == 1
+        client.run.model.intents[mark] = Intent(
+            session.snapshot_id, started.changes, may_overwrite=not is_one
+        )
+        return Tasks(sorted(started.changes.items()))
+
+    planned = Job("write", Target(client.repo, started.branch), prepare, work, message=mark, id=mark)
+    try:
+        result = run_job(planned, Inline(resumable=True))
+    except IcechunkError as error:
+        client.require_allowed(error)
+        client.record(mark, "unknown", repr(error))
+    except Crashed:
+        client.record(mark, "unknown")
+        raise
+    else:
+        # The version of an earlier commit may be one that a squash has left in its place.
+        client.record(mark, "done", None if result.done_before else result.version.snapshot_id)
+
+
+def work(fork: ForkSession, shared: Any, item: Any) -> Outcome:
+    """Write one chunk."""
+    chunk, data = item
+    fork.store.set_sync(f"x/c/{chunk}", Buffer.from_bytes(data))
+    return Outcome(chunks=1)
 
 
 #: Name -> operation, and how often a random plan has it.

@@ -9,28 +9,19 @@ between the two points depends on what the other client does in its turn.
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tests.simulation.plan import ClientPlan, Plan
-from tests.simulation.run import Outcome, execute
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.run import ClientPlan, Outcome, Plan, execute, random_plan
 
 #: Operations that run together with a commit.
 BESIDE = (
-    *(
-        "commit",
-        "merge",
-        "amend",
-        "rebase",
-        "expire",
-        "collect",
-        "rewrite_manifests",
-        "compact",
-        "copy",
-        "verify",
-    ),
-    *("reset_branch", "fork", "flush", "move", "cherry_pick", "revert", "tag", "delete_branch", "upgrade"),
-    *("job", "squash", "retain", "repair", "lose_file"),
+    *("commit", "merge", "amend", "rebase", "expire", "collect", "rewrite_manifests", "compact", "copy"),
+    *("verify", "reset_branch", "fork", "flush", "move", "cherry_pick", "revert", "tag", "delete_branch"),
+    *("upgrade", "job", "squash", "retain", "repair", "lose_file"),
 )
 
 
@@ -46,9 +37,7 @@ def pair(operation: str, *, seed: int = 0) -> Plan:
         (ClientPlan("a", ("commit",)), ClientPlan("b", (operation,))),
         version,
         turns={},
-        history=("create_branch", "commit", "commit", "commit", "commit")
-        if version > 1
-        else ("commit", "commit"),
+        history=("create_branch", *["commit"] * 4) if version > 1 else ("commit", "commit"),
     )
 
 
@@ -137,3 +126,35 @@ class Footprint:
 
 def _is_below(key: str, folder: str) -> bool:
     return not folder or key.startswith(f"{folder}/")
+
+
+SEEDS_OF_PART = 20
+
+#: How many runs, requests and attempts there are of each kind, and the broken promises.
+type Tally = tuple[Counter[str], list[str]]
+
+
+def run_part(kind: str, number: int, operation: str) -> Tally:
+    """Run some seeds, all orders of two operations, or one mutant."""
+    counts, failures = Counter[str](), list[str]()
+    for name, outcome in _outcomes(kind, number, operation):
+        counts.update({f"runs of {kind}": 1, f"requests of {kind}": outcome.requests, **outcome.attempts})
+        if outcome.violation is not None and kind != "mutant":
+            failures.append(f"{name}: {outcome.violation}")
+    if not counts:
+        failures.append(f"no run noticed that {MUTANTS[number].name}")
+    gc.collect()
+    return counts, failures
+
+
+def _outcomes(kind: str, number: int, operation: str) -> Iterable[tuple[str, Outcome]]:
+    match kind:
+        case "seeds":
+            seeds = range(number, number + SEEDS_OF_PART)
+            return ((f"seed {seed}", execute(random_plan(seed))) for seed in seeds)
+        case "orders":
+            name = f"commit with {operation}, seed {number}"
+            outcomes = orders(pair(operation, seed=number))
+            return ((f"{name}, turns {outcome.plan.turns}", outcome) for outcome in outcomes)
+    found = MUTANTS[number].find()
+    return [] if found is None else [(MUTANTS[number].name, found)]

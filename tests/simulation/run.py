@@ -1,45 +1,130 @@
-"""One run of a plan: the repository, the clients, and the checks during the run and at its end."""
+"""One run of a plan, all of it from one seed, and the checks during the run and at its end."""
 
 from __future__ import annotations
 
 import gc
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from hashlib import sha256
+from typing import Any
 
-from tests.simulation import objects as simulated_objects
-from tests.simulation.faults import Fault, Faults, Request
-from tests.simulation.hosts import Client, SimulatedHost
-from tests.simulation.jobs import StartedJob
-from tests.simulation.judging import Judge, without_steps
-from tests.simulation.model import CHUNKS, Content, Model
-from tests.simulation.objects import Objects, Violation
-from tests.simulation.operations import OPERATIONS, Attempt, ClientRun
-from tests.simulation.plan import ClientPlan, Plan
+from tests.simulation.model import CHUNKS, Content, Model, RepoHistory, Version, line_of
+from tests.simulation.operations import OPERATIONS, Attempt, ClientRun, StartedJob, names
 from tests.simulation.pools import installed
-from tests.simulation.repo_history import RepoHistory, Version, line_of
-from tests.simulation.scheduler import START_US, Scheduler, Stuck, TooLong, Turns
-from tests.simulation.storage import Crashed, Network, SimulatedStorage, forget_storages
+from tests.simulation.scheduler import (
+    START_US,
+    Client,
+    Policy,
+    Scheduler,
+    Seeded,
+    SimulatedHost,
+    Stuck,
+    TooLong,
+    Turns,
+)
+from tests.simulation.storage import (
+    LAWFUL,
+    Crashed,
+    Fault,
+    Faults,
+    Network,
+    Objects,
+    Request,
+    SimulatedStorage,
+    StoredObject,
+    Violation,
+    forget_storages,
+)
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.format.ids import REPO, id_from_text, id_to_text
-from frazil.format.repo_info import RepoInfo, decode_repo_info
+from frazil.format.ids import REPO, backup_key, id_from_text, id_to_text
+from frazil.format.repo_info import RepoInfo, UpdateKind, decode_repo_info
 from frazil.host import replace_host
+from frazil.maintenance.verification.findings import Severity
 from frazil.pipeline.replication import copy_repository
 from frazil.storage.memory import MemoryStorage
+
+HOUR_US = 3_600_000_000
+#: How far clocks differ, in microseconds.
+CLOCKS = (0, 0, 0, 500_000, 20 * 60_000_000, -20 * 60_000_000, HOUR_US, -HOUR_US, -24 * HOUR_US)
+#: Settings of repositories by name: packing, deduplication, inline chunks.
+CONFIGS = ("packs", "files", "content", "inline", "short-log")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """One client: the operations, and how far the clock of its host is ahead."""
+
+    name: str
+    operations: tuple[str, ...]
+    ahead_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run. Its schedule and its faults are drawn from the seed.
+
+    With ``turns``, the schedule is a list: it has the name of the client that goes on at a step.
+    ``history`` has operations of a client that ends before the others begin.
+    """
+
+    seed: int
+    clients: tuple[ClientPlan, ...]
+    spec_version: int = 2
+    config: str = "packs"
+    is_local: bool = False
+    storage_ahead_us: int = 0
+    fault_rate: float = 0.0
+    fault_kinds: frozenset[Fault] = LAWFUL
+    switching: float = 0.3
+    turns: Mapping[int, str] | None = None
+    history: tuple[str, ...] = ()
+
+    def policy(self) -> Policy:
+        """Return the policy of the scheduler."""
+        return Seeded(self.seed, self.switching) if self.turns is None else Turns(self.turns)
+
+
+def random_plan(seed: int) -> Plan:
+    """Return the plan of a seed."""
+    numbers = random.Random(f"plan {seed}")
+    version = 1 if numbers.random() < 0.1 else 2
+    choices = names(version)
+    operations = [name for name, weight in choices for _ in range(weight)]
+    longest = numbers.choice((4, 8, 16))
+    clients = tuple(
+        ClientPlan(
+            f"c{number}",
+            tuple(numbers.choice(operations) for _ in range(numbers.randint(2, longest))),
+            numbers.choice(CLOCKS),
+        )
+        for number in range(numbers.randint(2, 4))
+    )
+    return Plan(
+        seed,
+        clients,
+        version,
+        numbers.choice(CONFIGS),
+        is_local=numbers.random() < 0.3,
+        storage_ahead_us=numbers.choice(CLOCKS),
+        fault_rate=numbers.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
+        switching=numbers.choice((0.05, 0.3, 0.8)),
+    )
+
 
 #: Steps after which a run is stopped.
 _LIMIT = 20_000
 
 
 def config_of(name: str) -> frazil.RepositoryConfig:
-    """Return the settings of a name in ``plan.CONFIGS``."""
+    """Return the settings of a name in ``CONFIGS``."""
     packing = frazil.PackingConfig(enabled=name in ("packs", "short-log"))
     return frazil.RepositoryConfig(
         inline_chunk_threshold_bytes=512 if name == "inline" else 0,
@@ -99,8 +184,7 @@ class Run:
     #: The branches after each change of `repo`, by name.
     tips: list[dict[str, str]] = field(default_factory=list)
     jobs: list[StartedJob] = field(default_factory=list)
-    #: The marks of jobs with several versions.
-    repeats: set[str] = field(default_factory=set)
+    repeats: set[str] = field(default_factory=set)  #: The marks of jobs with several versions.
     violation: Violation | None = None
     judge: Client = field(init=False)
 
@@ -116,7 +200,7 @@ class Run:
         self.history = RepoHistory(objects, published)
         self.clients = {each.name: Client(each.name, plan.seed, each.ahead_us) for each in plan.clients}
         for key, data in template(plan.spec_version, plan.config).items():
-            objects.objects[key] = simulated_objects.StoredObject(data, 0, START_US + plan.storage_ahead_us)
+            objects.objects[key] = StoredObject(data, 0, START_US + plan.storage_ahead_us)
         objects.on_repo = self._repo_changed
         self.scheduler.now_us += 24 * 3600 * 1_000_000
 
@@ -320,3 +404,153 @@ def trace_digest(plan: Plan) -> str:
     outcome = execute(plan, with_trace=True)
     lines = [*outcome.trace, *outcome.results, str(outcome.violation)]
     return sha256("\n".join(lines).encode()).hexdigest()
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: A time after the ends of all leases and sessions, in microseconds.
+_LATER_US = 60 * 24 * 3600 * 1_000_000
+#: Folders of files that the format defines, and of the data for the next walk. Nothing else may stay.
+_LASTING = {
+    *(REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten"),
+    *("refs", "config.yaml", "walks", "quarantine"),
+}
+
+
+def _upgraded(repo: frazil.Repository) -> frazil.Repository:
+    """Complete an upgrade whose client crashed. Until then nobody can change the repository."""
+    is_complete = repo.spec_version == 1 or repo.status.availability is frazil.RepoAvailability.online
+    return repo if is_complete else frazil.upgrade_icechunk_repository(repo, dry_run=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The judge of a run whose clients have ended."""
+
+    run: Run
+
+    def judge(self) -> None:
+        """Raise ``Violation`` for the first promise that is broken."""
+        self.run.network.execute_late(everything=True)
+        before, is_whole = without_steps(self.run.network.objects), not self.run.history.collections
+        if self.run.spec_version > 1:
+            self._judge_attempts()
+            # On a full storage, a collection that fails may delete backups that `repo` still names.
+            collects = any("collect" in each.operations for each in self.run.plan.clients)
+            if not (self.run.network.full_until and collects):
+                self._judge_backups()
+        self.run.scheduler.now_us += _LATER_US
+        limit = _EPOCH + timedelta(microseconds=self.run.scheduler.now_us) + timedelta(days=30)
+        storage = SimulatedStorage(self.run.network, self.run.judge)
+        with _as_violations("verify"):
+            if self.run.network.objects.damaged:
+                frazil.Repository.upkeep.repair(
+                    storage, copies=[without_steps(self.run.network.objects)]
+                ).apply()
+            judge = _upgraded(frazil.Repository.open(storage))
+            judge.garbage_collect(limit)
+            self._judge_contents()
+            report = judge.upkeep.verify("exists")
+        if not report.ok:
+            raise Violation("verify", str(report))
+        self._judge_files()
+        if self.run.spec_version > 1 and self.run.plan.seed % 4 == 0:
+            with _as_violations("restore"):
+                self._judge_restoration(before, is_whole=is_whole)
+
+    def _judge_restoration(self, storage: MemoryStorage, *, is_whole: bool) -> None:
+        """Lose `repo`, and restore it from its newest backup. No version gets another content.
+
+        The files of a commit that was refused look the same as those of a lost commit: docs/repair.md.
+        """
+        before = frazil.Repository.open(storage)
+        tips = {name: before.lookup_branch(name) for name in before.list_branches()}
+        storage.delete([REPO])
+        plan = frazil.Repository.upkeep.repair(storage, level="metadata").apply()
+        after = frazil.Repository.open(storage)
+        if is_whole and {each.severity for each in plan.findings} & {Severity.LOSS, Severity.DAMAGE}:
+            raise Violation("restore", f"a lost `repo` left damage: {plan}")
+        relisted = {key for step in plan.steps if step.action == "relist" for key in step.keys}
+        for name in after.list_branches():
+            tip = after.lookup_branch(name)
+            if f"snapshots/{tip}" not in relisted and tip not in self.run.model.contents:
+                raise Violation("restore", f"{name!r} is at {tip}, which was never published")
+            if tips.get(name) == tip:
+                self.run.model.require(tip, self.run.content_of(after.readonly_session(name)))
+
+    def _judge_backups(self) -> None:
+        info = decode_repo_info(self.run.network.objects.objects[REPO].data, REPO)
+        for name in filter(None, {*info.ops.backups.texts(), info.repo_before_updates}):
+            if backup_key(name) not in self.run.network.objects.objects:
+                raise Violation("backup", f"`repo` names `{name}`, which is not stored")
+
+    def _judge_attempts(self) -> None:
+        for attempt in self.run.attempts:
+            if attempt.mark in self.run.repeats:
+                continue
+            if isinstance(attempt.mark, str):
+                count = int(attempt.mark in self.run.model.messages)
+                answer = self.run.model.messages.get(attempt.mark)
+                if attempt.outcome == "done" and attempt.answer not in (None, answer):
+                    raise Violation("exactly-once", f"{attempt}: the version is {answer}")
+            else:
+                count = self.run.history.entries[attempt.mark]
+                if attempt.mark[0] in (UpdateKind.BRANCH_RESET, UpdateKind.BRANCH_DELETED):
+                    continue  # others may do the same
+            allowed = {"done": (1,), "failed": (0,), "unknown": (0, 1)}[attempt.outcome]
+            if count not in allowed:
+                raise Violation("exactly-once", f"{attempt} took effect {count} times")
+
+    def _judge_contents(self) -> None:
+        repo = frazil.Repository.open(without_steps(self.run.network.objects))
+        tips = {repo.lookup_branch(name) for name in repo.list_branches()}
+        tips |= {repo.lookup_tag(name) for name in repo.list_tags()}
+        done: set[str] = set()
+        for tip in sorted(tips):
+            line = [*repo.ancestry(snapshot_id=tip)]
+            if self.run.spec_version == 1:
+                self._publish(line)
+            for version in line:
+                if version.id not in done:
+                    done.add(version.id)
+                    session = repo.readonly_session(snapshot_id=version.id)
+                    self.run.model.require(version.id, self.run.content_of(session))
+        if self.run.spec_version == 1:
+            self._judge_version_1()
+
+    def _publish(self, line: list[Any]) -> None:
+        """Record the versions of spec version 1, the oldest first."""
+        for each in reversed(line):
+            if each.id not in self.run.model.contents:
+                kind = UpdateKind.NEW_COMMIT
+                self.run.model.published(Version(each.id, each.parent_id, each.message, kind, None))
+
+    def _judge_version_1(self) -> None:
+        for attempt in self.run.attempts:
+            if isinstance(attempt.mark, str) and attempt.outcome != "unknown":
+                count = int(attempt.mark in self.run.model.messages)
+                if count != (attempt.outcome == "done"):
+                    raise Violation("exactly-once", f"{attempt} is {count} times in the history")
+
+    def _judge_files(self) -> None:
+        strange = [key for key in self.run.network.objects.objects if key.partition("/")[0] not in _LASTING]
+        # A collection of spec version 1 leaves a mark.
+        if len(strange) > (self.run.spec_version == 1) or not all(
+            key.startswith("collections/") for key in strange
+        ):
+            raise Violation("leftovers", f"{len(strange)} objects stay, such as `{strange[0]}`")
+
+
+@contextmanager
+def _as_violations(check: str) -> Iterator[None]:
+    """Raise errors of Frazil in a block as violations of a check."""
+    try:
+        yield
+    except IcechunkError as error:
+        raise Violation(check, f"{type(error).__name__} ({error.kind}): {error.message}") from error
+
+
+def without_steps(objects: Objects) -> MemoryStorage:
+    """Return a storage with the same bytes and without damage, which takes no steps."""
+    storage = MemoryStorage()
+    storage.put_many(objects.undamaged().items())
+    return storage

@@ -1,22 +1,190 @@
-"""The storage of one client of a simulation: each request is a step of the scheduler, and may have a
-fault."""
+"""The objects of a simulated storage, and the storage of one client: a request is a step, and may fail."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Buffer, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import Any, override
 
-from tests.simulation.faults import CRASHES, HARMLESS, Fault, Faults
-from tests.simulation.hosts import Client
-from tests.simulation.objects import Objects
-from tests.simulation.scheduler import Scheduler
+from tests.simulation.scheduler import Client, Scheduler
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.base import ALWAYS, Always, Condition, ObjectInfo, Refused, Storage, Stored, Version
+from frazil.format.ids import REPO
+from frazil.storage.base import (
+    ALWAYS,
+    Always,
+    Condition,
+    IfAbsent,
+    IfVersion,
+    ObjectInfo,
+    Refused,
+    Storage,
+    Stored,
+    Version,
+)
 from frazil.storage.checks import check_key, check_prefix, check_range, object_not_found, range_past_end
 from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
+
+#: Folders whose files never change.
+IMMUTABLE = ("snapshots/", "manifests/", "transactions/", "chunks/")
+
+
+class Violation(AssertionError):
+    """A promise is broken. ``check`` names the promise."""
+
+    def __init__(self, check: str, message: str) -> None:
+        super().__init__(f"{check}: {message}")
+        self.check = check
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object: its bytes, the number of its write, and its time by the clock of the storage."""
+
+    data: bytes
+    write: int
+    modified_us: int
+
+    @property
+    def version(self) -> Version:
+        return Version(etag=str(self.write))
+
+
+@dataclass(eq=False)
+class Objects:
+    """All objects. ``clock`` is the clock of the storage, in microseconds.
+
+    ``on_repo`` is called with the bytes of `repo` before and after each change.
+    """
+
+    objects: dict[str, StoredObject] = field(default_factory=dict)
+    clock: Callable[[], int] = lambda: 0
+    writes: int = 0
+    on_repo: Callable[[bytes | None, bytes], None] | None = None
+    #: The files that an accident has damaged, with the bytes that they had.
+    damaged: dict[str, bytes] = field(default_factory=dict)
+    undamaged_at: int = -1  #: When the last damaged file was repaired or deleted, by ``clock``.
+
+    def put(self, key: str, data: bytes, condition: Condition) -> Stored | Refused:
+        """Write an object in one step."""
+        current = self.objects.get(key)
+        if not _holds(condition, current):
+            return Refused()
+        if (
+            self.damaged.get(key) != data
+            and key.startswith(IMMUTABLE)
+            and current is not None
+            and current.data != data
+        ):
+            raise Violation("immutable", f"`{key}` was written again with other bytes")
+        if key == REPO and isinstance(condition, Always) and current is not None:
+            raise Violation("conditional", "`repo` was replaced without a condition")
+        self._end_damage(key)
+        self.writes += 1
+        stored_object = self.objects[key] = StoredObject(data, self.writes, self.clock())
+        if key == REPO and self.on_repo is not None:
+            self.on_repo(None if current is None else current.data, data)
+        return Stored(stored_object.version)
+
+    def delete(self, key: str) -> None:
+        """Delete an object, which may be missing."""
+        if key == REPO:
+            raise Violation("conditional", "`repo` was deleted")
+        self.objects.pop(key, None)
+        self._end_damage(key)
+
+    def _end_damage(self, key: str) -> None:
+        if self.damaged.pop(key, None) is not None:
+            self.undamaged_at = self.clock()
+
+    def harm(self, key: str, data: bytes | None) -> None:
+        """Lose an immutable file, or leave other bytes of it."""
+        lost = self.objects.pop(key)
+        self.damaged.setdefault(key, lost.data)
+        if data is not None:
+            self.objects[key] = StoredObject(data, lost.write, lost.modified_us)
+
+    def undamaged(self) -> dict[str, bytes]:
+        """Return the bytes of all objects, as if no accident had happened."""
+        return {key: each.data for key, each in self.objects.items()} | self.damaged
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return the keys below a directory, in their order."""
+        inside = f"{prefix.rstrip('/')}/" if prefix else ""
+        return sorted(key for key in self.objects if key.startswith(inside))
+
+
+def _holds(condition: Condition, current: StoredObject | None) -> bool:
+    match condition:
+        case IfAbsent():
+            return current is None
+        case IfVersion(version):
+            return current is not None and current.version == version
+    return True
+
+
+class Fault(Enum):
+    """What happens to one request."""
+
+    CRASH_BEFORE = "crash-before"  #: The process stops before the request reaches the storage.
+    CRASH_AFTER = "crash-after"  #: The process stops after the request took effect.
+    LOST = "lost"  #: The request does not reach the storage; the client gets an error.
+    ANSWER_LOST = "answer-lost"  #: The request takes effect; the client gets an error.
+    LATE = "late"  #: The client gets an error, and the request takes effect later.
+    #: A conditional write takes effect, the client retries, and finds its own write: it gets ``Refused``.
+    MET_ITSELF = "met-itself"
+    HALF = "half"  #: A part of a deletion takes effect; the client gets an error.
+    THROTTLED = "throttled"  #: The storage has too many requests.
+    FULL = "full"  #: The storage is full for a while: all writes fail.
+    SHORT = "short"  #: A read returns fewer bytes than the object has. This breaks the contract of a storage.
+    CLOCK_SET = "clock-set"  #: The clock of the client's host is set to another time.
+
+
+CRASHES = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_AFTER})
+#: The faults of a storage that fulfils its contract.
+LAWFUL = frozenset(Fault) - {Fault.SHORT}
+#: Faults that let the request itself succeed.
+HARMLESS = frozenset({Fault.SHORT, Fault.CLOCK_SET})
+OF_READS = (Fault.CRASH_BEFORE, Fault.LOST, Fault.LOST, Fault.THROTTLED, Fault.SHORT, Fault.CLOCK_SET)
+OF_WRITES = (*(fault for fault in Fault if fault is not Fault.SHORT), Fault.ANSWER_LOST, Fault.MET_ITSELF)
+
+type Request = tuple[str, int]  # name of the client, number of its request
+
+
+@dataclass(eq=False)
+class Faults:
+    """The faults of a run.
+
+    With a ``rate``, each request has a fault with this probability, and the next one of the same client
+    with a probability of one half: double faults. ``record`` has all faults that happened.
+    """
+
+    rate: float = 0.0
+    seed: int = 0
+    kinds: frozenset[Fault] = LAWFUL
+    record: dict[Request, Fault] = field(default_factory=dict)
+    _last: Request | None = None
+    _numbers: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._numbers = random.Random(f"faults {self.seed}")
+
+    def of(self, request: Request, *, writes: bool) -> Fault | None:
+        """Return the fault of a request, or None."""
+        fault = None
+        if self.rate:
+            follows = self._last == (request[0], request[1] - 1)
+            if self._numbers.random() < (max(0.5, self.rate) if follows else self.rate):
+                choices = [each for each in (OF_WRITES if writes else OF_READS) if each in self.kinds]
+                fault = self._numbers.choice(choices) if choices else None
+        if fault is not None:
+            self.record[request] = fault
+            self._last = request
+        return fault
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Objects in one page of a listing. Other clients may write and delete between two pages.

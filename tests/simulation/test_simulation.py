@@ -8,10 +8,10 @@ import sys
 from dataclasses import replace
 
 import pytest
-from tests.simulation.faults import Fault
+from tests.simulation.mutants import MUTANTS, Mutant, applied
 from tests.simulation.orders import BESIDE, Footprint, orders, pair
-from tests.simulation.plan import ClientPlan, Plan, random_plan
-from tests.simulation.run import Outcome, execute, trace_digest
+from tests.simulation.run import ClientPlan, Outcome, Plan, execute, random_plan, trace_digest
+from tests.simulation.storage import Fault
 from tests.support.patience import patience
 
 
@@ -30,17 +30,9 @@ def test_some_seeds() -> None:
     assert sum(outcome.attempts["done"] for outcome in outcomes) > 10
 
 
-def test_a_run_is_the_same_each_time() -> None:
-    plan = random_plan(3)
-    first, second = execute(plan, with_trace=True), execute(plan, with_trace=True)
-    assert first.trace == second.trace
-    assert len(first.trace) > 50
-
-
 _DIGESTS = """
 import sys
-from tests.simulation.plan import random_plan
-from tests.simulation.run import trace_digest
+from tests.simulation.run import random_plan, trace_digest
 print(*(trace_digest(random_plan(int(seed))) for seed in sys.argv[1:]))
 """
 
@@ -112,3 +104,18 @@ def test_the_orders_that_are_left_out_have_the_same_results(monkeypatch: pytest.
     require_promises([*some, *every])
     assert len(some) < len(every)
     assert {outcome.results for outcome in some} == {outcome.results for outcome in every}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_a_mutant_fits_the_code(mutant: Mutant) -> None:
+    """A mutant whose function does not exist any more would test nothing."""
+    with applied(mutant):
+        pass
+
+
+@pytest.mark.sample(17, 17)
+@pytest.mark.deep
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_the_simulation_notices_a_mutant(mutant: Mutant) -> None:
+    outcome = mutant.find()
+    assert outcome is not None, f"no run noticed that {mutant.name}"

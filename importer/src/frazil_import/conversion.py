@@ -277,9 +277,7 @@ _UNKNOWN = -1
 
 
 def sizes_of(
-    settings: Mapping[str, Any],
-    config: RepositoryConfig | None,
-    credentials: Mapping[str, AnyCredential],
+    settings: Mapping[str, Any], config: RepositoryConfig | None, credentials: Mapping[str, AnyCredential]
 ) -> Sizes | None:
     """Return a function that looks up sizes of objects below the prefixes of ``credentials``, or None.
 

@@ -16,12 +16,7 @@ import numpy as np
 
 from frazil.arguments import checked
 from frazil.display import Lines
-from frazil.errors import (
-    ErrorKind,
-    FormatError,
-    InvalidInputError,
-    RepositoryNotFoundError,
-)
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
 from frazil.format.chunk_table import ChunkTable
 from frazil.format.ids import (
     CHUNKS,

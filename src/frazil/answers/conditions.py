@@ -423,7 +423,9 @@ def _ticks(value: Any, dtype: np.dtype[Any], calendar: str | None, name: str) ->
     is_duration, rest = dtype.kind == "m", Fraction(0)
     if is_duration and isinstance(value, timedelta | np.timedelta64):
         ticks = np.array([value], "m8[us]")
-    elif isinstance(value, str) or (not is_duration and _is_time(value)):
+    elif isinstance(value, str) or (
+        not is_duration and (isinstance(value, Moment | date | np.datetime64) or hasattr(value, "calendar"))
+    ):
         units = TimeUnits(_SINCE, calendar or "proleptic_gregorian")
         units = TimeUnits("microseconds", None) if is_duration else units
         text = value.text if isinstance(value, Moment) else value
@@ -441,10 +443,6 @@ def _ticks(value: Any, dtype: np.dtype[Any], calendar: str | None, name: str) ->
     unit, count = np.datetime_data(dtype) if dtype.kind in "mM" else ("us", 1)
     step = _UNITS["D"] if unit in "YM" else count * _UNITS[unit]
     return (int(ticks.astype(np.int64)[0]) + rest) / step
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, Moment | date | np.datetime64) or hasattr(value, "calendar")
 
 
 def _of_integers(test: ValueComparison) -> Predicate:

@@ -566,10 +566,6 @@ def _float(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
-def _sum(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
-    return dtype if dtype.kind == "f" else accumulator(dtype, weighted)
-
-
 def _same(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
     return dtype
 
@@ -590,7 +586,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
     ),
     "sum": Statistic(
         lambda dtype, w, ddof, least: Sum(accumulator(dtype, w), False, least, w),
-        _sum,
+        lambda dtype, weighted: dtype if dtype.kind == "f" else accumulator(dtype, weighted),
         takes_weights=True,
         needs_cells=False,
         kinds="cm",

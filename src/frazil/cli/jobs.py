@@ -125,9 +125,7 @@ def job_task(
 
 @verb("job status")
 def job_status(
-    output: Output,
-    target: _Target,
-    job_id: Annotated[str | None, argument(metavar="[ID]", required=False)],
+    output: Output, target: _Target, job_id: Annotated[str | None, argument(metavar="[ID]", required=False)]
 ) -> int:
     """Show the tasks of a job that have no result, with the host of their last attempts.
 

@@ -176,7 +176,7 @@ def adopt(
         frazil adopt plain.zarr ice                               on the branch `main`
         frazil adopt s3://bucket/plain.zarr s3://bucket/ice@dev   on another branch
     """
-    from frazil.handle.adoption import adopt, read_zarr_store
+    from frazil.handle.upgrade import adopt, read_zarr_store
     from frazil.storage.profiles import profile_of
     from frazil.storage.urls import parse_url
 

@@ -34,10 +34,7 @@ _SPLITTING: Final = "manifest.splitting"
 
 @verb("init")
 def init(
-    output: Output,
-    target: args.Location,
-    dry_run: args.DryRun,
-    spec_version: Literal["1", "2"] = "2",
+    output: Output, target: args.Location, dry_run: args.DryRun, spec_version: Literal["1", "2"] = "2"
 ) -> None:
     """Create a repository in an empty folder or prefix, with the branch `main` on an empty version.
 

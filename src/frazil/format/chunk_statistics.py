@@ -72,16 +72,13 @@ def row_dtype_of(columns: Sequence[Sequence[Any]]) -> np.dtype[Any]:
     names = set(dtype.names or ())
     if not names >= REQUIRED or dtype["minimum"].kind not in _NUMBERS:
         raise ValueError(f"it must have the columns {', '.join(sorted(REQUIRED))}, got others")
-    if not all(_is_plain(dtype[name]) for name in names - REQUIRED):
+    others = [dtype[name] for name in names - REQUIRED]
+    if not all(each.base.kind in "iufSV" and not each.base.names and each.itemsize > 0 for each in others):
         raise ValueError("it must have numbers or bytes in its columns, got others")
     own = row_dtype(dtype["minimum"].kind, prod(dtype["extent"].shape))
     if any(dtype[name] != own[name] for name in REQUIRED):
         raise ValueError("it has required columns of other types")
     return dtype
-
-
-def _is_plain(column: np.dtype[Any]) -> bool:
-    return column.base.kind in "iufSV" and not column.base.names and column.itemsize > 0
 
 
 def blank_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -24,22 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError, InvalidMetadataError
-from frazil.format import flexbuffer
+from frazil.format import envelope, flexbuffer
 from frazil.format.columns import I64, U8, U64, Ragged, join_rows, set_rows, structs, take_rows, unshared
-from frazil.format.envelope import (
-    Decoders,
-    FileType,
-    LateFields,
-    Violation,
-    check_spec_version,
-    collect,
-    complete,
-    open_envelope,
-    reading,
-    seal,
-    unsorted,
-    with_late_fields,
-)
 from frazil.format.flatbuffer import NUL, Buffer, OffsetVectors, TableLayout, Tables, TableWriter
 from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
@@ -212,7 +198,7 @@ class OpsLog:
 
     def entry(self, row: int) -> OpsEntry:
         """Return one entry as a value. Raise ``FormatError`` if its text is damaged."""
-        with reading(self.source):
+        with envelope.reading(self.source):
             kind = UpdateKind(int(self.kinds[row]))
             values: dict[str, Any] = {}
             for name in FIELDS_OF[kind]:
@@ -242,18 +228,18 @@ class OpsLog:
         columns: dict[str, Any] = {name: take_rows(getattr(self, name), slice(count)) for name in _COLUMNS}
         return replace(self, **columns)
 
-    def violations(self) -> Iterator[Violation]:
+    def violations(self) -> Iterator[envelope.Violation]:
         """Yield the broken rules that readers do not need."""
         if (self.updated_at[:-1] <= self.updated_at[1:]).any():
-            yield Violation("ops-order", "updates must be sorted by time, the newest first")
+            yield envelope.Violation("ops-order", "updates must be sorted by time, the newest first")
         try:
             names = list(filter(None, self.backups.texts()))
         except FormatError as error:
-            yield Violation("text-utf8", f"names of backups: {error.message}")
+            yield envelope.Violation("text-utf8", f"names of backups: {error.message}")
             return
         strange = [name for name in names if match_backup_name(name) is None]
         if strange:
-            yield Violation("backup-name", f"{BACKUP_NAME_RULE}, got {strange[0]!r}")
+            yield envelope.Violation("backup-name", f"{BACKUP_NAME_RULE}, got {strange[0]!r}")
 
 
 _COLUMNS: Final = tuple(name for name in OpsLog.__dataclass_fields__ if name != "source")
@@ -400,7 +386,7 @@ _BEFORE, _CONFIG, _ENABLED, _DISABLED, _EXTRA = 8, 9, 10, 11, 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RepoInfo(LateFields):
+class RepoInfo(envelope.LateFields):
     """A repo info file (spec version 2), or its equivalent in a repository of version 1."""
 
     spec_version: int  # 1 or 2
@@ -521,7 +507,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
             root[slot] = writer.vector(np.array(sorted(flags), "<u2"))
     if info.extra is not None:
         root[_EXTRA] = writer.vector(info.extra)
-    return seal(writer.finish(root), FileType.REPO_INFO, level=level)
+    return envelope.seal(writer.finish(root), envelope.FileType.REPO_INFO, level=level)
 
 
 @cache
@@ -544,38 +530,40 @@ def _write_refs(writer: TableWriter, refs: Mapping[str, bytes], snapshots: Snaps
     return int(vector)
 
 
-def decode_repo_info(data: Any, name: str, broken: list[Violation] | None = None) -> RepoInfo:
+def decode_repo_info(data: Any, name: str, broken: list[envelope.Violation] | None = None) -> RepoInfo:
     """Read a repo info of spec version 2. Raise ``FormatError`` with ``name`` for other bytes.
 
     ``broken`` gets the broken rules that readers do not need.
     """
     root, info = _open(data, name)
-    complete(info)
-    collect(broken, _violations(root, info))
+    envelope.complete(info)
+    envelope.collect(broken, _violations(root, info))
     return info
 
 
-def _violations(root: Tables, info: RepoInfo) -> Iterator[Violation]:
+def _violations(root: Tables, info: RepoInfo) -> Iterator[envelope.Violation]:
     """Yield the broken rules that readers do not need."""
     deleted = root.string_vectors(3)[0].texts()
-    yield from unsorted("tags-sorted", "tags", list(info.tags))
-    yield from unsorted("branches-sorted", "branches", list(info.branches))
-    yield from unsorted("deleted-tags-sorted", "deleted tags", deleted)
+    yield from envelope.unsorted("tags-sorted", "tags", list(info.tags))
+    yield from envelope.unsorted("branches-sorted", "branches", list(info.branches))
+    yield from envelope.unsorted("deleted-tags-sorted", "deleted tags", deleted)
     ids = root.children(4)[0].structs(0, OBJECT_ID_BYTES)
-    yield from unsorted("snapshots-sorted", "snapshots", id_keys(ids))
+    yield from envelope.unsorted("snapshots-sorted", "snapshots", id_keys(ids))
     if "main" not in info.branches:
-        yield Violation("main-branch", "a repository must have the branch `main`")
+        yield envelope.Violation("main-branch", "a repository must have the branch `main`")
     for name in sorted(info.tags.keys() & info.deleted_tags):
-        yield Violation("tag-reuse", f"the tag {name!r} has the name of a deleted tag")
+        yield envelope.Violation("tag-reuse", f"the tag {name!r} has the name of a deleted tag")
     flags = [root.numbers(slot, "<u2").values for slot in (_ENABLED, _DISABLED)]
-    yield from unsorted("enabled-flags-sorted", "ids of enabled flags", flags[0])
-    yield from unsorted("disabled-flags-sorted", "ids of disabled flags", flags[1])
+    yield from envelope.unsorted("enabled-flags-sorted", "ids of enabled flags", flags[0])
+    yield from envelope.unsorted("disabled-flags-sorted", "ids of disabled flags", flags[1])
     if both := sorted(info.enabled_flags & info.disabled_flags):
-        yield Violation("flags-exclusive", f"feature flags must be enabled or disabled, got both for {both}")
+        yield envelope.Violation(
+            "flags-exclusive", f"feature flags must be enabled or disabled, got both for {both}"
+        )
     yield from info.table.violations()
     yield from info.ops.violations()
     if info.repo_before_updates and match_backup_name(info.repo_before_updates) is None:
-        yield Violation("backup-name", f"{BACKUP_NAME_RULE}, got {info.repo_before_updates!r}")
+        yield envelope.Violation("backup-name", f"{BACKUP_NAME_RULE}, got {info.repo_before_updates!r}")
 
 
 def open_repo_info(data: Any, name: str) -> RepoInfo:
@@ -589,12 +577,12 @@ def open_repo_info(data: Any, name: str) -> RepoInfo:
 
 def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
     """Return the root table too."""
-    with reading(name):
-        header, payload = open_envelope(data, FileType.REPO_INFO)
+    with envelope.reading(name):
+        header, payload = envelope.open_envelope(data, envelope.FileType.REPO_INFO)
         root = Buffer(payload).root()
         # First, because a later version may have other fields, such as another layout of chunk files.
         both = (header.spec_version, int(root.scalars(0, np.uint8)[0]))
-        check_spec_version(max(both), "repo-spec-version")
+        envelope.check_spec_version(max(both), "repo-spec-version")
         if both != (_SPEC_VERSION, _SPEC_VERSION):
             raise FormatError(
                 f"spec versions {both} in header and file, expected {_SPEC_VERSION}",
@@ -605,19 +593,19 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
         root.require("repo info", _REQUIRED, status=5, latest_updates=7)
         config = None
         if root.present(_CONFIG)[0]:
-            with reading("config", check="config-flexbuffer"):
+            with envelope.reading("config", check="config-flexbuffer"):
                 config = flexbuffer.loads(root.vectors(_CONFIG).bytes(0))
                 if not isinstance(config, dict):
                     raise FormatError(f"the configuration must be a map, got {type(config).__name__}")
 
     def versions() -> dict[str, Any]:
-        with reading(name):
+        with envelope.reading(name):
             snapshots, number = read_snapshots(root.children(4)[0], name)
             branches, tags = (_read_refs(root, slot, snapshots, number) for slot in (2, 1))
             return {"snapshots": snapshots, "branches": branches, "tags": tags}
 
     def properties() -> dict[str, Any]:
-        with reading(name):
+        with envelope.reading(name):
             availability, set_at, reasons, has_reason = _read_statuses(root.tables(5)[0])
             reason = reasons.text(0) if has_reason[0] else None
             return {
@@ -630,17 +618,19 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
             }
 
     def operations() -> dict[str, Any]:
-        with reading(name):
+        with envelope.reading(name):
             before = root.vectors(_BEFORE).text(0) if root.present(_BEFORE)[0] else None
             return {"ops": _read_ops(root.children(7)[0], name), "repo_before_updates": before}
 
     others = ("deleted_tags", "status", "metadata", "enabled_flags", "disabled_flags", "extra")
-    decoders: Decoders = {
+    decoders: envelope.Decoders = {
         **dict.fromkeys(("snapshots", "branches", "tags"), versions),
         **dict.fromkeys(others, properties),
         **dict.fromkeys(("ops", "repo_before_updates"), operations),
     }
-    return root, with_late_fields(RepoInfo, {"spec_version": _SPEC_VERSION, "config": config}, decoders)
+    return root, envelope.with_late_fields(
+        RepoInfo, {"spec_version": _SPEC_VERSION, "config": config}, decoders
+    )
 
 
 def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -> dict[str, bytes]:

@@ -56,11 +56,7 @@ class Version(Summary):
 
     @staticmethod
     def of(
-        source: Source,
-        *,
-        branch: str | None = None,
-        tag: str | None = None,
-        snapshot_id: str | None = None,
+        source: Source, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> Version:
         """Return the version of a branch, a tag or a snapshot.
 

@@ -31,14 +31,7 @@ from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
 from frazil.jobs.task_results import TaskResult, decode_changes, decode_result, encode_changes, joined, split
 from frazil.repository.catalog import repo_changes
-from frazil.repository.catalog.collection_guard import (
-    STAGING,
-    clean_up,
-    ends,
-    give_up,
-    place_of,
-    take_lease,
-)
+from frazil.repository.catalog.collection_guard import STAGING, clean_up, ends, give_up, place_of, take_lease
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.ids import new_object_id

@@ -38,14 +38,7 @@ from frazil.format.columns import I64, MAX_COPIED_BYTES, U32, U64, Ragged, decod
 from frazil.format.envelope import reading
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, OBJECT_ID_BYTES, id_to_text
 from frazil.format.manifest import ChunkTable
-from frazil.format.snapshot import (
-    ManifestFiles,
-    Node,
-    NodeTable,
-    Snapshot,
-    decode_snapshot,
-    encode_snapshot,
-)
+from frazil.format.snapshot import ManifestFiles, Node, NodeTable, Snapshot, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import Move
 from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.context import Context

@@ -70,15 +70,7 @@ from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import DAY_US, from_datetime, now_us, to_datetime
 from frazil.repository.retries import delete_dead
 from frazil.storage.base import Storage
-from frazil.survey.columns import (
-    Marks,
-    ObjectColumns,
-    ObjectListing,
-    among,
-    distinct,
-    list_objects,
-    no_ids,
-)
+from frazil.survey.columns import Marks, ObjectColumns, ObjectListing, among, distinct, list_objects, no_ids
 from frazil.survey.survey import NO_PROGRESS, Bounds, Progress, Survey, reachable, side_by_side
 from frazil.threads import Purpose, thread_pool
 

@@ -52,10 +52,7 @@ class Step(Summary):
 
     def __str__(self) -> str:
         job = f"{self.job} ({self.job_id})" if self.job else "no job"
-        lines = [
-            f"{self.snapshot_id}  {self.written_at:%Y-%m-%d %H:%M}  {self.message}",
-            f"  job      {job}",
-        ]
+        lines = [f"{self.snapshot_id}  {self.written_at:%Y-%m-%d %H:%M}  {self.message}", f"  job      {job}"]
         lines += [
             f"  read     {', '.join(each['paths'])} of {each['repository']} at {each['snapshot']}"
             for each in self.inputs

@@ -47,8 +47,7 @@ def check_range(start: int, stop: int | None) -> None:
     """Raise ``InvalidInputError`` (``invalid-byte-range``) unless ``0 <= start < stop``."""
     if start < 0 or (stop is not None and stop <= start):
         raise InvalidInputError(
-            f"a byte range must have 0 <= start < stop, got [{start}, {stop})",
-            ErrorKind.INVALID_BYTE_RANGE,
+            f"a byte range must have 0 <= start < stop, got [{start}, {stop})", ErrorKind.INVALID_BYTE_RANGE
         )
 
 

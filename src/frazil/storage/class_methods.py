@@ -149,11 +149,7 @@ class StorageClassMethods[Storage]:
             )
         if not use_weak_consistency:
             consistent = {"X-Tigris-Regions": config.region or "", "X-Tigris-Consistent": "true"}
-            headers["headers"] = {
-                **consistent,
-                "Cache-Control": "no-cache",
-                **(headers.get("headers") or {}),
-            }
+            headers["headers"] = {**consistent, "Cache-Control": "no-cache", **(headers.get("headers") or {})}
         config = _at(config, TIGRIS_ENDPOINT if config.endpoint_url is None else config.endpoint_url)
         storage: Any = cls.new_s3(config, bucket, prefix, credentials, legacy_rooted_keys, **headers)
         storage.is_read_only = use_weak_consistency

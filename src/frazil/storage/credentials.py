@@ -9,24 +9,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 from frazil.argument_docs import with_argument_docs, with_keywords
 from frazil.arguments import checked
-from frazil.storage.credential_families import (
-    AnyAzureCredential,
-    AnyAzureRefreshableCredential,
-    AnyAzureStaticCredential,
-    AnyCredential,
-    AnyGcsCredential,
-    AnyGcsStaticCredential,
-    AnyS3Credential,
-    AzureCredentials,
-    AzureStaticCredentials,
-    Credentials,
-    GcsBearerCredential,
-    GcsCredentials,
-    GcsStaticCredentials,
-    S3Credentials,
-    S3StaticCredentials,
-    wrong_credentials,
-)
+from frazil.storage import credential_families
 from frazil.storage.object_store_config import ChecksumAlgorithm, StorageHeaders
 
 #: Name of an argument -> the class of its credential.
@@ -38,7 +21,9 @@ def _chosen(function: str, names: Iterable[str], ways: Mapping[str, Any]) -> str
     names = list(names)
     chosen = [name for name in names if ways.get(name) not in (None, False)]
     if len(chosen) > 1:
-        raise wrong_credentials(f"{function}: pass one of {', '.join(names)}, got {' and '.join(chosen)}")
+        raise credential_families.wrong_credentials(
+            f"{function}: pass one of {', '.join(names)}, got {' and '.join(chosen)}"
+        )
     return chosen[0] if chosen else None
 
 
@@ -46,7 +31,9 @@ def _static(function: str, secrets: _Secrets, ways: Mapping[str, Any]) -> Any:
     """Return the credential for the only secret that the user passed."""
     way = _chosen(function, secrets, ways)
     if way is None:
-        raise wrong_credentials(f"{function}: the arguments must have one of {', '.join(secrets)}, got none")
+        raise credential_families.wrong_credentials(
+            f"{function}: the arguments must have one of {', '.join(secrets)}, got none"
+        )
     return secrets[way](ways[way])
 
 
@@ -65,7 +52,7 @@ def _refreshable(family: Any, get_credentials: Callable[[], Any], scatter: bool)
     try:
         pickled = pickle.dumps(get_credentials)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise wrong_credentials(
+        raise credential_families.wrong_credentials(
             "get_credentials must be a picklable function, because it is sent to other processes, got "
             f"{get_credentials!r} ({error}). Define the function at the top level of a module"
         ) from error
@@ -120,7 +107,7 @@ class S3KeyOptions(S3Key, SharedCredentialOptions, total=False):
             level of a module.
     """
 
-    get_credentials: Callable[[], S3StaticCredentials] | None
+    get_credentials: Callable[[], credential_families.S3StaticCredentials] | None
 
 
 class S3CredentialOptions(S3KeyOptions, CredentialOptions, total=False):
@@ -130,8 +117,9 @@ class S3CredentialOptions(S3KeyOptions, CredentialOptions, total=False):
 @checked
 @with_argument_docs(S3CredentialOptions)
 def s3_refreshable_credentials(
-    get_credentials: Callable[[], S3StaticCredentials], scatter_initial_credentials: bool = False
-) -> S3Credentials.Refreshable:
+    get_credentials: Callable[[], credential_families.S3StaticCredentials],
+    scatter_initial_credentials: bool = False,
+) -> credential_families.S3Credentials.Refreshable:
     """Return credentials for S3 that a function provides.
 
     Returns:
@@ -145,7 +133,7 @@ def s3_refreshable_credentials(
         ...     return S3StaticCredentials("AKIAEXAMPLE", "secret")
         >>> credentials = s3_refreshable_credentials(fresh)  # doctest: +SKIP
     """
-    return _refreshable(S3Credentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
+    return _refreshable(credential_families.S3Credentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
 
 @checked
@@ -155,7 +143,7 @@ def s3_static_credentials(
     secret_access_key: str,
     session_token: str | None = None,
     expires_after: datetime | None = None,
-) -> S3Credentials.Static:
+) -> credential_families.S3Credentials.Static:
     """Return credentials for S3 from an access key.
 
     Args:
@@ -171,13 +159,15 @@ def s3_static_credentials(
         >>> s3_static_credentials(access_key_id="AKIAEX", secret_access_key="x").credentials.access_key_id
         'AKIAEX'
     """
-    return S3Credentials.Static(
-        S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
+    return credential_families.S3Credentials.Static(
+        credential_families.S3StaticCredentials(
+            access_key_id, secret_access_key, session_token, expires_after
+        )
     )
 
 
 @checked
-def s3_anonymous_credentials() -> S3Credentials.Anonymous:
+def s3_anonymous_credentials() -> credential_families.S3Credentials.Anonymous:
     """Return credentials that send requests to S3 without a signature.
 
     Returns:
@@ -186,11 +176,11 @@ def s3_anonymous_credentials() -> S3Credentials.Anonymous:
     Examples:
         >>> credentials = s3_anonymous_credentials()
     """
-    return S3Credentials.Anonymous()
+    return credential_families.S3Credentials.Anonymous()
 
 
 @checked
-def s3_from_env_credentials() -> S3Credentials.FromEnv:
+def s3_from_env_credentials() -> credential_families.S3Credentials.FromEnv:
     """Return credentials that take an access key for S3 from the environment.
 
     Returns:
@@ -199,12 +189,12 @@ def s3_from_env_credentials() -> S3Credentials.FromEnv:
     Examples:
         >>> credentials = s3_from_env_credentials()
     """
-    return S3Credentials.FromEnv()
+    return credential_families.S3Credentials.FromEnv()
 
 
 @checked
 @with_keywords(S3CredentialOptions)
-def s3_credentials(**ways: Unpack[S3CredentialOptions]) -> AnyS3Credential:
+def s3_credentials(**ways: Unpack[S3CredentialOptions]) -> credential_families.AnyS3Credential:
     """Return credentials for S3. Without arguments, they come from the environment.
 
     At most one way may be passed: an access key, ``anonymous``, ``from_env`` or ``get_credentials``.
@@ -225,22 +215,26 @@ def s3_credentials(**ways: Unpack[S3CredentialOptions]) -> AnyS3Credential:
         name: value for name, value in ways.items() if name in _S3_KEY and value is not None
     }
     if not key and not any(ways.values()) and False in (ways.get("from_env"), ways.get("anonymous")):
-        raise wrong_credentials("s3_credentials: one of the ways must be True, got only ways that are False")
+        raise credential_families.wrong_credentials(
+            "s3_credentials: one of the ways must be True, got only ways that are False"
+        )
     if key and not {"access_key_id", "secret_access_key"} <= key.keys():
-        raise wrong_credentials("s3_credentials: access_key_id and secret_access_key go together, got a part")
-    secrets = {"access_key_id": lambda key: S3StaticCredentials(**key)}
+        raise credential_families.wrong_credentials(
+            "s3_credentials: access_key_id and secret_access_key go together, got a part"
+        )
+    secrets = {"access_key_id": lambda key: credential_families.S3StaticCredentials(**key)}
     chosen = {**ways, "access_key_id": key or None}
-    return _credentials("s3_credentials", S3Credentials, secrets, chosen)  # type: ignore[no-any-return]
+    return _credentials("s3_credentials", credential_families.S3Credentials, secrets, chosen)  # type: ignore[no-any-return]
 
 
 _S3_KEY: Final = S3Key.__annotations__.keys()
 
 
 _GCS_SECRETS: Final[_Secrets] = {
-    "service_account_file": GcsStaticCredentials.ServiceAccount,
-    "service_account_key": GcsStaticCredentials.ServiceAccountKey,
-    "application_credentials": GcsStaticCredentials.ApplicationCredentials,
-    "bearer_token": GcsStaticCredentials.BearerToken,
+    "service_account_file": credential_families.GcsStaticCredentials.ServiceAccount,
+    "service_account_key": credential_families.GcsStaticCredentials.ServiceAccountKey,
+    "application_credentials": credential_families.GcsStaticCredentials.ApplicationCredentials,
+    "bearer_token": credential_families.GcsStaticCredentials.BearerToken,
 }
 
 
@@ -269,12 +263,12 @@ class GcsCredentialOptions(GcsSecrets, CredentialOptions, total=False):
             level of a module.
     """
 
-    get_credentials: Callable[[], GcsBearerCredential] | None
+    get_credentials: Callable[[], credential_families.GcsBearerCredential] | None
 
 
 @checked
 @with_keywords(GcsSecrets)
-def gcs_static_credentials(**secret: Unpack[GcsSecrets]) -> AnyGcsStaticCredential:
+def gcs_static_credentials(**secret: Unpack[GcsSecrets]) -> credential_families.AnyGcsStaticCredential:
     """Return credentials for Google Cloud Storage that do not change.
 
     Exactly one argument must be passed.
@@ -294,8 +288,9 @@ def gcs_static_credentials(**secret: Unpack[GcsSecrets]) -> AnyGcsStaticCredenti
 @checked
 @with_argument_docs(GcsCredentialOptions)
 def gcs_refreshable_credentials(
-    get_credentials: Callable[[], GcsBearerCredential], scatter_initial_credentials: bool = False
-) -> GcsCredentials.Refreshable:
+    get_credentials: Callable[[], credential_families.GcsBearerCredential],
+    scatter_initial_credentials: bool = False,
+) -> credential_families.GcsCredentials.Refreshable:
     """Return credentials for Google Cloud Storage that a function provides.
 
     Returns:
@@ -309,11 +304,11 @@ def gcs_refreshable_credentials(
         ...     return GcsBearerCredential("secret")
         >>> credentials = gcs_refreshable_credentials(fresh)  # doctest: +SKIP
     """
-    return _refreshable(GcsCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
+    return _refreshable(credential_families.GcsCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
 
 @checked
-def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
+def gcs_anonymous_credentials() -> credential_families.GcsCredentials.Anonymous:
     """Return credentials that send requests to Google Cloud Storage without a token.
 
     Returns:
@@ -322,11 +317,11 @@ def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
     Examples:
         >>> credentials = gcs_anonymous_credentials()
     """
-    return GcsCredentials.Anonymous()
+    return credential_families.GcsCredentials.Anonymous()
 
 
 @checked
-def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
+def gcs_from_env_credentials() -> credential_families.GcsCredentials.FromEnv:
     """Return credentials for Google Cloud Storage that come from the environment.
 
     Returns:
@@ -335,12 +330,12 @@ def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
     Examples:
         >>> credentials = gcs_from_env_credentials()
     """
-    return GcsCredentials.FromEnv()
+    return credential_families.GcsCredentials.FromEnv()
 
 
 @checked
 @with_keywords(GcsCredentialOptions)
-def gcs_credentials(**ways: Unpack[GcsCredentialOptions]) -> AnyGcsCredential:
+def gcs_credentials(**ways: Unpack[GcsCredentialOptions]) -> credential_families.AnyGcsCredential:
     """Return credentials for Google Cloud Storage. Without arguments, they come from the environment.
 
     At most one way may be passed.
@@ -355,13 +350,13 @@ def gcs_credentials(**ways: Unpack[GcsCredentialOptions]) -> AnyGcsCredential:
     Examples:
         >>> credentials = gcs_credentials(anonymous=True)
     """
-    return _credentials("gcs_credentials", GcsCredentials, _GCS_SECRETS, ways)  # type: ignore[no-any-return]
+    return _credentials("gcs_credentials", credential_families.GcsCredentials, _GCS_SECRETS, ways)  # type: ignore[no-any-return]
 
 
 _AZURE_SECRETS: Final[_Secrets] = {
-    "access_key": AzureStaticCredentials.AccessKey,
-    "sas_token": AzureStaticCredentials.SasToken,
-    "bearer_token": AzureStaticCredentials.BearerToken,
+    "access_key": credential_families.AzureStaticCredentials.AccessKey,
+    "sas_token": credential_families.AzureStaticCredentials.SasToken,
+    "bearer_token": credential_families.AzureStaticCredentials.BearerToken,
 }
 
 
@@ -388,12 +383,12 @@ class AzureCredentialOptions(AzureSecrets, CredentialOptions, total=False):
             result expires. Define it at the top level of a module.
     """
 
-    get_credentials: Callable[[], AnyAzureRefreshableCredential] | None
+    get_credentials: Callable[[], credential_families.AnyAzureRefreshableCredential] | None
 
 
 @checked
 @with_keywords(AzureSecrets)
-def azure_static_credentials(**secret: Unpack[AzureSecrets]) -> AnyAzureStaticCredential:
+def azure_static_credentials(**secret: Unpack[AzureSecrets]) -> credential_families.AnyAzureStaticCredential:
     """Return credentials for Azure that do not change.
 
     Exactly one argument must be passed.
@@ -413,8 +408,9 @@ def azure_static_credentials(**secret: Unpack[AzureSecrets]) -> AnyAzureStaticCr
 @checked
 @with_argument_docs(AzureCredentialOptions)
 def azure_refreshable_credentials(
-    get_credentials: Callable[[], AnyAzureRefreshableCredential], scatter_initial_credentials: bool = False
-) -> AzureCredentials.Refreshable:
+    get_credentials: Callable[[], credential_families.AnyAzureRefreshableCredential],
+    scatter_initial_credentials: bool = False,
+) -> credential_families.AzureCredentials.Refreshable:
     """Return credentials for Azure that a function provides.
 
     Returns:
@@ -428,11 +424,11 @@ def azure_refreshable_credentials(
         ...     return AzureRefreshableCredential.AccessKey("secret")
         >>> credentials = azure_refreshable_credentials(fresh)  # doctest: +SKIP
     """
-    return _refreshable(AzureCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
+    return _refreshable(credential_families.AzureCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
 
 @checked
-def azure_from_env_credentials() -> AzureCredentials.FromEnv:
+def azure_from_env_credentials() -> credential_families.AzureCredentials.FromEnv:
     """Return credentials for Azure that come from the environment.
 
     Returns:
@@ -441,11 +437,11 @@ def azure_from_env_credentials() -> AzureCredentials.FromEnv:
     Examples:
         >>> credentials = azure_from_env_credentials()
     """
-    return AzureCredentials.FromEnv()
+    return credential_families.AzureCredentials.FromEnv()
 
 
 @checked
-def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
+def azure_anonymous_credentials() -> credential_families.AzureCredentials.Anonymous:
     """Return credentials that send requests to Azure without a signature.
 
     Returns:
@@ -454,12 +450,12 @@ def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
     Examples:
         >>> credentials = azure_anonymous_credentials()
     """
-    return AzureCredentials.Anonymous()
+    return credential_families.AzureCredentials.Anonymous()
 
 
 @checked
 @with_keywords(AzureCredentialOptions)
-def azure_credentials(**ways: Unpack[AzureCredentialOptions]) -> AnyAzureCredential:
+def azure_credentials(**ways: Unpack[AzureCredentialOptions]) -> credential_families.AnyAzureCredential:
     """Return credentials for Azure. Without arguments, they come from the environment.
 
     At most one way may be passed.
@@ -474,16 +470,16 @@ def azure_credentials(**ways: Unpack[AzureCredentialOptions]) -> AnyAzureCredent
     Examples:
         >>> credentials = azure_credentials(anonymous=True)
     """
-    return _credentials("azure_credentials", AzureCredentials, _AZURE_SECRETS, ways)  # type: ignore[no-any-return]
+    return _credentials("azure_credentials", credential_families.AzureCredentials, _AZURE_SECRETS, ways)  # type: ignore[no-any-return]
 
 
-_ACCESS = (Credentials.LocalFileSystemAccess, Credentials.HttpAccess)
+_ACCESS = (credential_families.Credentials.LocalFileSystemAccess, credential_families.Credentials.HttpAccess)
 
 
-_WRAPPERS: tuple[tuple[type, Callable[[Any], AnyCredential]], ...] = (
-    (S3Credentials, Credentials.S3),
-    (GcsCredentials, Credentials.Gcs),
-    (AzureCredentials, Credentials.Azure),
+_WRAPPERS: tuple[tuple[type, Callable[[Any], credential_families.AnyCredential]], ...] = (
+    (credential_families.S3Credentials, credential_families.Credentials.S3),
+    (credential_families.GcsCredentials, credential_families.Credentials.Gcs),
+    (credential_families.AzureCredentials, credential_families.Credentials.Azure),
 )
 
 
@@ -491,14 +487,14 @@ _WRAPPERS: tuple[tuple[type, Callable[[Any], AnyCredential]], ...] = (
 def containers_credentials(
     m: Mapping[
         str,
-        AnyS3Credential
-        | AnyGcsCredential
-        | AnyAzureCredential
-        | Credentials.LocalFileSystemAccess
-        | Credentials.HttpAccess
+        credential_families.AnyS3Credential
+        | credential_families.AnyGcsCredential
+        | credential_families.AnyAzureCredential
+        | credential_families.Credentials.LocalFileSystemAccess
+        | credential_families.Credentials.HttpAccess
         | None,
     ],
-) -> dict[str, AnyCredential | None]:
+) -> dict[str, credential_families.AnyCredential | None]:
     """Return permissions for ``authorize_virtual_chunk_access``, by URL prefix of the container.
 
     Args:
@@ -523,7 +519,7 @@ def containers_credentials(
     for prefix, credential in m.items():
         wrap = next((wrap for family, wrap in _WRAPPERS if isinstance(credential, family)), None)
         if wrap is None and credential is not None and not isinstance(credential, _ACCESS):
-            raise wrong_credentials(
+            raise credential_families.wrong_credentials(
                 f"the value for container {prefix} must be credentials for S3, GCS or Azure, "
                 f"LocalFileSystemAccess, HttpAccess or None, got {type(credential).__name__}"
             )

@@ -28,11 +28,7 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
-from urllib.request import (  # type: ignore[attr-defined]  # the stub lacks the last one
-    getproxies,
-    proxy_bypass,
-    proxy_bypass_environment,
-)
+from urllib.request import getproxies, proxy_bypass, proxy_bypass_environment  # type: ignore[attr-defined]  # the stub lacks the last one
 
 from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.lazy_names import ModuleOnDemand

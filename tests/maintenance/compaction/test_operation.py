@@ -1,8 +1,10 @@
-"""Compaction: fewer files with the same values, beside writers and collections, and after crashes."""
+"""Compaction: fewer files with the same values, beside others and after crashes. Plans of upkeep."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import json
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -12,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.maintenance.schedules import Killed, Seen, killing
+from tests.maintenance.schedules import Interrupted, Killed, Seen, killing
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.judge import same_by_reference
 from tests.support.patience import patience
+from tests.survey.test_survey import commits
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError, RefNotFoundError, StorageError
@@ -210,18 +213,11 @@ def test_beside_others_at_every_request(make: Any, others: str) -> None:
     """Others act between any two requests: their changes stay, and no chunk is lost."""
     for step in range(1, 200):
         storage = copy_of(template(make))
-        requests = 0
-
-        def meet(what: str, storage: MemoryStorage = storage, step: int = step) -> Any:
-            nonlocal requests
-            requests += 1
-            if requests == step:
-                act(frazil.Repository.open(storage, CONFIG), others)
-            return nullcontext()
-
-        repo = opened_by(storage, Seen(storage, meet), CONFIG)
-        report = repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
-        acted = requests >= step
+        seen = Interrupted(storage, step, lambda: act(frazil.Repository.open(storage, CONFIG), others))  # noqa: B023
+        report = (
+            opened_by(storage, seen, CONFIG).upkeep.compact("merge", branch="main", limits=LIMITS).apply()
+        )
+        acted = seen.count >= step
         repo = frazil.Repository.open(storage)
         expected = changed(read_base(make), others) if acted else read_base(make)
         assert (read(repo) if expected else None) == expected
@@ -307,10 +303,9 @@ def written_by_others(storage: MemoryStorage, request: str) -> frazil.Repository
     """A handle, before whose first request of a kind others write."""
     acts = [lambda: act(frazil.Repository.open(storage, CONFIG), "write")]
 
-    def meet(what: str) -> Any:
+    def meet(what: str) -> None:
         if what.startswith(request) and acts:
             acts.pop()()
-        return nullcontext()
 
     return opened_by(storage, Seen(storage, meet), CONFIG)
 
@@ -386,9 +381,70 @@ def test_limits_that_are_refused(limits: dict[str, Any], error: type[Exception],
     assert getattr(caught.value, "kind", "invalid-argument") == "invalid-argument"
 
 
-def test_a_report_says_what_it_is() -> None:
-    assert "state: plan" in str(frazil.CompactionReport(new_manifests=1))
-    assert "nothing to do" in str(frazil.CompactionReport())
-    done = frazil.CompactionReport(snapshots={"main": "1CECHNKREP0F1RSTCMT0"})
-    assert "branch main: 1CECHNKREP0F1RSTCMT0" in str(done)
-    assert (done.is_empty, frazil.CompactionReport().is_empty) == (False, True)
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
+
+
+def root_of(repo: frazil.Repository) -> str:
+    *_, root = repo.ancestry(branch="main")
+    return str(root.id)
+
+
+def stored(repo: frazil.Repository) -> dict[str, bytes]:
+    return {info.key: bytes(repo.storage.get(info.key)) for info in repo.storage.list("")}
+
+
+PLANS: dict[str, Callable[[frazil.Repository], frazil.UpkeepPlan[Any, Any]]] = {
+    "collect": lambda repo: repo.upkeep.collect(TOMORROW),
+    "expire": lambda repo: repo.upkeep.expire(TOMORROW),
+    "retain": lambda repo: repo.upkeep.retain(frazil.Retention(last=2)),
+    "squash": lambda repo: repo.upkeep.squash("main", root_of(repo)),
+    "compact": lambda repo: repo.upkeep.compact("merge", branch="main", limits=LIMITS),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_prints_becomes_json_and_is_applied(name: str) -> None:
+    repo = small_files(MemoryStorage())
+    repo.reset_branch("main", [*repo.ancestry(branch="main")][1].id)  # a version without a branch
+    repo.storage.put("leases/ended", b'{"age": 1, "left": -60000000}')
+    before = stored(repo)
+    plan = PLANS[name](repo)
+    document = json.loads(json.dumps(plan.as_dict()))
+    assert "shown_as" not in document
+    assert document["operation"] == name
+    assert f"operation: {name}" in str(plan)
+    assert stored(repo) == before
+    plan.apply()
+    assert stored(repo) != before
+    again = PLANS[name](repo).as_dict()
+    rows = [
+        row for each in ("files", "removed") for row in again.get(each, ()) if row.get("kind") != "backups"
+    ]
+    assert rows == []
+
+
+@pytest.mark.parametrize("message", [None, "one"])
+def test_the_plan_of_a_squash_names_the_versions_that_leave(message: str | None) -> None:
+    repo = small_files(MemoryStorage())
+    plan = repo.upkeep.squash("main", root_of(repo), message=message)
+    leaving, staying = (set(each.ids()) for each in (plan.report.removed, plan.report.retained))
+    tip = plan.apply()
+    after = {each.id for each in repo.ancestry(branch="main")}
+    assert after == staying | {tip}
+    assert not leaving & after
+
+
+def test_a_plan_that_was_looked_at_reads_manifests_once() -> None:
+    storage = commits(6)
+    requests: list[str] = []
+    plan = opened_by(storage, Seen(storage, requests.append)).upkeep.collect(TOMORROW)
+    assert plan.report.chunks_deleted == plan.apply().chunks_deleted == 1
+    reads = Counter(what.partition("/")[0] for what in requests)
+    assert (reads["get snapshots"], reads["get manifests"]) == (7, 6)
+
+
+def test_an_unknown_engine_is_refused_with_the_known_names() -> None:
+    repo = frazil.Repository.create(MemoryStorage())
+    with pytest.raises(frazil.errors.InvalidInputError, match=r"'inline'.*'processes'.*'spark'") as error:
+        repo.upkeep.collect(TOMORROW, engine="fast")  # type: ignore[arg-type]
+    assert error.value.kind == frazil.errors.ErrorKind.UNKNOWN_CHOICE

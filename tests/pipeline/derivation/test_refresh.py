@@ -107,7 +107,7 @@ def arrays_of(repo: frazil.Repository, group: str) -> dict[str, tuple[Any, Any, 
         path.replace("moved/", "data/"): (
             each.dtype,
             dict(each.attrs),
-            each[...].tobytes() + bytes(each.shape),
+            np.asarray(each[...]).tobytes() + bytes(each.shape),
         )
         for path, each in root.members(max_depth=None)
         if isinstance(each, zarr.Array)
@@ -146,8 +146,9 @@ def test_an_appended_step_is_the_only_one_that_is_computed(name: str) -> None:
 
 def change_source(store: Any, dice: random.Random, path: str, number: int) -> None:
     """Change the source in one of the ways in which writers who know nothing of results change it."""
-    group, array = path.rpartition("/")[0], zarr.open_array(store, path=path)
-    time = zarr.open_array(store, path=f"{group}/time")
+    group = path.rpartition("/")[0]
+    array: Any = zarr.open_array(store, path=path)
+    time: Any = zarr.open_array(store, path=f"{group}/time")
     count = array.shape[0]
     match dice.choice(
         ["append", "correct", "clear", "crop", "insert", "attributes", "packing", "coordinate"]
@@ -194,7 +195,7 @@ def test_results_are_those_from_nothing_after_any_changes(seed: int) -> None:
                 change_source(store, dice, path, number)
                 if dice.random() < 0.2:  # somebody edits a result
                     members = zarr.open_group(store, path=dice.choice(names)).members(max_depth=None)
-                    edited = next(each for name, each in members if name.endswith("/t"))
+                    edited: Any = next(each for name, each in members if name.endswith("/t"))
                     edited[(0,) * edited.ndim] = -5
         if dice.random() < 0.3:
             session = repo.rearrange_session("main")

@@ -58,8 +58,8 @@ def inputs_of(
     """Return all that the chunk ``at`` of a result is computed from, chunk by chunk."""
     hashes = dict(zip(map(tuple, chunks.index.tolist()), chunks.hashes[0].tolist(), strict=True))
     sides, extents = [], []
-    for axis, start in enumerate(at):
-        low, high = start * grid[axis], min((start + 1) * grid[axis], shape[axis])
+    for start, step, length in zip(at, grid, shape, strict=True):
+        low, high = start * step, min((start + 1) * step, length)
         extents.append(high - low)
     for number, (axis, relation) in enumerate(read.axes):
         assert axis is not None

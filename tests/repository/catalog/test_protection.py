@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.history.test_undo import amend, commit
+from tests.support.errors import of_kind
 
 import frazil
 from frazil.repository.catalog.protection import PROTECTION
@@ -21,17 +23,6 @@ def repo() -> frazil.Repository:
     repo.create_branch("dev", "main")
     commit(repo, "c", "dev")
     return repo
-
-
-def commit(repo: frazil.Repository, path: str, branch: str = "main") -> None:
-    with repo.transaction(branch, message=path) as store:
-        zarr.create_group(store, path=path)
-
-
-def amend(repo: frazil.Repository) -> None:
-    session = repo.writable_session("main")
-    zarr.create_group(session.store, path="more")
-    session.amend("amended")
 
 
 def acting_as(repo: frazil.Repository, principal: str) -> frazil.Repository:
@@ -59,9 +50,8 @@ BACKWARD: dict[str, Callable[[frazil.Repository], object]] = {
 
 def refused(repo: frazil.Repository, work: Callable[[frazil.Repository], object], match: str) -> None:
     before = repo.inspect_repo_info()
-    with pytest.raises(frazil.SessionStateError, match=match) as error:
+    with pytest.raises(frazil.SessionStateError, match=match, check=of_kind("branch-protected")):
         work(repo)
-    assert error.value.kind == "branch-protected"
     assert repo.inspect_repo_info() == before
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 from tests.format.test_repo_info import patched
+from tests.support.errors import of_kind
 from tests.support.faulty_storage import FaultyStorage
 
 import frazil
@@ -164,32 +164,6 @@ def test_a_commit_of_which_a_rebase_left_nothing(repo: frazil.Repository) -> Non
     assert values(repo.readonly_session("main")) == expected(c0=100)
 
 
-@pytest.mark.parametrize("path", ["made", "gone", "kept"])
-def test_from_a_commit_that_was_amended_twice(repo: frazil.Repository, path: str) -> None:
-    """What the amended commit made and the amending one deleted is no conflict; what is there is one."""
-    first = repo.writable_session("main")
-    for name in ("made", "gone"):
-        zarr.create_group(first.store, path=name)
-    first.commit("first")
-    late = repo.writable_session("main")
-    write(late, 0, 1)
-    zarr.create_group(late.store, path=f"{path}/below")
-    for delete in ("gone", None):
-        session = repo.writable_session("main")
-        if delete is not None:
-            session.workspace.delete_node(f"/{delete}")
-        write(session, 2 if delete else 3, 5)
-        session.amend("amended")
-    log = repo.inspect_transaction_log(repo.lookup_branch("main"))
-    assert (len(log["new_groups"]), log["deleted_groups"]) == (1, [])
-    if path == "gone":  # below a group that is not there any more
-        with pytest.raises(frazil.RebaseFailedError):
-            late.rebase(ConflictDetector())
-        return
-    late.commit("late", rebase_with=ConflictDetector())
-    assert values(repo.readonly_session("main")) == expected(c0=1, c2=5, c3=5)
-
-
 def test_a_log_that_is_gone() -> None:
     storage = MemoryStorage()
     repo = repository(storage)
@@ -197,9 +171,8 @@ def test_a_log_that_is_gone() -> None:
     write(session, 0, 1)
     id_ = commit(repo, 1)
     storage.delete([transaction_key(frazil.format.ids.id_from_text(id_))])
-    with pytest.raises(SessionStateError) as error:
+    with pytest.raises(SessionStateError, check=of_kind(ErrorKind.REBASE_TX_LOG_PRUNED)):
         session.rebase(ConflictDetector())
-    assert error.value.kind == ErrorKind.REBASE_TX_LOG_PRUNED
     assert values(session) == expected(c0=1)
 
 
@@ -240,25 +213,6 @@ def test_a_lost_attempt_leaves_its_work_to_the_next() -> None:
 def metadata(repo: frazil.Repository) -> None:
     with repo.transaction("main", message="metadata") as store:
         zarr.open_group(store, path="g", mode="r+").attrs["x"] = 1
-
-
-def test_a_base_that_was_expired_while_others_committed() -> None:
-    storage = MemoryStorage()
-    repo = repository(storage)
-    commit(repo, 7)
-    session = repo.writable_session("main")
-    write(session, 0, 1)
-    write(session, 1, 1)
-    base = values(session)
-    for chunk in (3, 4):
-        commit(repo, chunk)
-    last = datetime.now(UTC)
-    commit(repo, 5)
-    expired = repo.expire_snapshots(last)
-    assert session.snapshot_id in expired
-    session.rebase(ConflictDetector())
-    assert values(session) == [*base[:6], *[100] * 6, *base[12:]]
-    session.commit("ours")
 
 
 def test_threads_wait_while_it_is_decided(repo: frazil.Repository) -> None:
@@ -467,7 +421,5 @@ def test_an_amend_beside_other_writers_is_rebased(repo: frazil.Repository) -> No
     late.amend("late", rebase_with=ConflictDetector())
     other.amend("other", rebase_with=ConflictDetector(), metadata={"by": "me"})
     assert [each.message for each in repo.ancestry(branch="main")][:2] == ["other", "an array"]
-    assert np.asarray(
-        zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
-    ).tolist() == [1, 2, 3]
+    assert values(repo.readonly_session("main"), "a") == [1, 2, 3]
     assert repo.lookup_snapshot(repo.lookup_branch("main")).metadata["__icechunk"] == {"rebase_attempts": 1}

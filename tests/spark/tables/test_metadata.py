@@ -203,8 +203,5 @@ def test_slabs_of_a_rectilinear_grid(tmp_path: Path) -> None:
         session.commit("rectilinear")
     assert repository_tables.regions(repo.readonly_session("main"), slab="0").select(
         ["start", "stop"]
-    ).to_pydict() == {
-        "start": [0, 2, 5, 8],
-        "stop": [2, 5, 8, 11],
-    }
+    ).to_pydict() == {"start": [0, 2, 5, 8], "stop": [2, 5, 8, 11]}
     assert repository_tables.regions(repo.readonly_session("main"), slab="1")["stop"].to_pylist() == [4]

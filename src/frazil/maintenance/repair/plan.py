@@ -18,19 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil import errors
 from frazil.changes.diff import row_of
 from frazil.changes.zarr_metadata import chunk_lengths, encoding_difference
 from frazil.display import counted
-from frazil.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ErrorKind,
-    FormatError,
-    IcechunkError,
-    InvalidInputError,
-    RepositoryNotFoundError,
-    StorageError,
-)
 from frazil.format.chunk_table import within
 from frazil.format.columns import U8, U32
 from frazil.format.ids import (
@@ -129,9 +120,9 @@ def restore_repository(storage: Storage, backup: str | None, *, overwrite: bool 
     entry = OpsEntry(UpdateKind.BRANCH_RESET, now, name=MAIN, previous_snapshot=info.branches[MAIN])
     data = encode_repo_info(info.recorded(entry, backup=state.name, keep=1))
     if not write_once(storage, REPO, data, RetryPolicy(), condition, "the restoration"):
-        raise ConflictError(
+        raise errors.ConflictError(
             message="another writer changed `repo` while it was restored. Restore it again if needed",
-            kind=ErrorKind.REPO_INFO_UPDATED,
+            kind=errors.ErrorKind.REPO_INFO_UPDATED,
         )
     return report
 
@@ -144,12 +135,12 @@ def _current_repo_file(storage: Storage, *, overwrite: bool) -> tuple[Condition,
     if not overwrite:
         try:
             read_repo_info(storage)
-        except FormatError as error:
-            if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
+        except errors.FormatError as error:
+            if error.kind == errors.ErrorKind.UNSUPPORTED_SPEC_VERSION:
                 raise  # a later version of the format is not damage
         else:
-            raise AlreadyExistsError(
-                f"the repository in {storage.label()} is readable", ErrorKind.NOT_ALLOWED
+            raise errors.AlreadyExistsError(
+                f"the repository in {storage.label()} is readable", errors.ErrorKind.NOT_ALLOWED
             ).with_remedy(
                 "Pass {} to reset it to a backup; all later updates are then lost", argument(overwrite=True)
             )
@@ -161,7 +152,7 @@ def _state_to_restore(storage: Storage, backup: str | None) -> BackupState:
         return read_backup(storage, backup.removeprefix(backup_key("")))
     state = latest_backup(storage)
     if state is None:
-        raise RepositoryNotFoundError(f"no readable backup of a repository in {storage.label()}")
+        raise errors.RepositoryNotFoundError(f"no readable backup of a repository in {storage.label()}")
     return state
 
 
@@ -171,7 +162,7 @@ def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
     Otherwise write a new backup of the same state, whose ops log ends with its own entries, and return that.
     """
     info = state.info
-    with skip_missing(), suppress(FormatError):
+    with skip_missing(), suppress(errors.FormatError):
         while (older := older_ops_backup(storage, info)) is not None:
             info = older
         return state
@@ -207,7 +198,7 @@ def unlisted_snapshots(storage: Storage, info: RepoInfo, files: ObjectListing) -
     def read_snapshot(id_: bytes) -> Snapshot | None:
         try:
             return decode_snapshot(storage.get(snapshot_key(id_)), snapshot_key(id_))
-        except (StorageError, FormatError):
+        except (errors.StorageError, errors.FormatError):
             return None
 
     snapshots = filter(None, map_bounded(Purpose.CATALOG_READS, read_snapshot, id_list(new)))
@@ -235,10 +226,10 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAct
     """
     try:
         read_repo_info(storage)
-    except (FormatError, RepositoryNotFoundError) as error:
-        if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
+    except (errors.FormatError, errors.RepositoryNotFoundError) as error:
+        if error.kind == errors.ErrorKind.UNSUPPORTED_SPEC_VERSION:
             raise
-        why = f"damaged, {error.message}" if isinstance(error, FormatError) else "missing"
+        why = f"damaged, {error.message}" if isinstance(error, errors.FormatError) else "missing"
     else:
         return None
     own = latest_backup(storage)
@@ -257,14 +248,14 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAct
             if all(map(has_record, {*info.branches.values(), *info.tags.values()})):
                 states.append((BackupState(_new_name(), info), f"{REPO} of {copy.label()}", data))
     if not states:
-        raise RepositoryNotFoundError(
+        raise errors.RepositoryNotFoundError(
             f"no backup of `repo` in {storage.label()} or in the copies can be read. Pass a copy in `copies`"
         )
     state, source, raw = max(states, key=lambda each: newest_update(each[0].info))
 
     def perform(repair: RepairContext) -> None:
         """Restore the file, unless it is readable."""
-        with suppress(FormatError, RepositoryNotFoundError):
+        with suppress(errors.FormatError, errors.RepositoryNotFoundError):
             read_repo_info(repair.storage)
             return
         present = read_present(repair.storage, REPO)
@@ -300,7 +291,9 @@ def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
             got = f"another repository in {copy.label()}. Its first snapshot has another time"
         else:
             continue
-        raise InvalidInputError(f"copies must be copies of the repository, got {got}. Correct the location")
+        raise errors.InvalidInputError(
+            f"copies must be copies of the repository, got {got}. Correct the location"
+        )
 
 
 # Commits after the restored state
@@ -317,7 +310,9 @@ def relist_steps(
         lost, step = pair
         try:
             step.perform(repair)
-        except IcechunkError as error:  # a file is missing, or a collection runs: the snapshot stays detached
+        except (
+            errors.IcechunkError
+        ) as error:  # a file is missing, or a collection runs: the snapshot stays detached
             if is_outage(error):
                 raise
             break
@@ -362,7 +357,7 @@ def _relist_step(lost: SnapshotInfo, branch: str, parent: str) -> RepairAction:
     """Return the step that lists a snapshot again, and moves a branch from its parent to it."""
 
     def perform(repair: RepairContext) -> None:
-        with suppress(AlreadyExistsError):
+        with suppress(errors.AlreadyExistsError):
             relist_snapshot(repair.context, lost.id, branch, parent)
 
     why = (
@@ -468,7 +463,7 @@ def _differ(one: bytes, other: bytes) -> bool:
     """Return whether the metadata of two versions of an array give the bytes of chunks another meaning."""
     try:
         return one != other and encoding_difference((one, other)) is not None
-    except (AttributeError, TypeError, ValueError, LookupError, IcechunkError):  # a damaged document
+    except (AttributeError, TypeError, ValueError, LookupError, errors.IcechunkError):  # a damaged document
         return True
 
 
@@ -596,7 +591,7 @@ def _edit(
     if choice == "fill":
         try:
             tables, effect = _fill(workspace, node, index)
-        except StorageError:
+        except errors.StorageError:
             raise
         except Exception as error:  # zarr and codecs raise errors of any class
             detail = f"the chunks of {node.path} stay: {type(error).__name__}: {error}"

@@ -16,16 +16,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from frazil import errors
 from frazil.display import Record, Shown
-from frazil.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ErrorKind,
-    InvalidInputError,
-    RebaseFailedError,
-    SnapshotNotFoundError,
-    StaleReadError,
-)
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.handle.repository import Repository, context_of
@@ -94,12 +86,12 @@ def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | Non
         require_new_tag(repo, tag)
     if not is_published:
         if not is_behind(repo, onto, branch):
-            raise ConflictError(
+            raise errors.ConflictError(
                 onto_tip,
                 branch_tip_id,
                 f"`{onto}` must be in the history of `{branch}`, got commits on `{onto}` that `{branch}` "
                 f'does not have. Merge both with repo.merge("{branch}", into="{onto}")',
-                ErrorKind.BRANCH_UPDATE_CONFLICT,
+                errors.ErrorKind.BRANCH_UPDATE_CONFLICT,
             )
         repo.reset_branch(onto, snapshot_id, from_snapshot_id=onto_tip)
     if tag is not None and not is_tagged:
@@ -148,22 +140,22 @@ def rollback_target(repo: Repository, branch: str, to: str | datetime) -> str:
     """Return the id of the snapshot that a branch is moved back to: see `rollback_to`."""
     if isinstance(to, datetime):
         if to.tzinfo is None:
-            raise InvalidInputError(f"to must be a time with a time zone, got {to.isoformat()}")
+            raise errors.InvalidInputError(f"to must be a time with a time zone, got {to.isoformat()}")
         infos = repo.ancestry(branch=branch)
         last_id = next((info.id for info in infos if info.written_at <= to), None)
         if last_id is None:
-            raise SnapshotNotFoundError(
+            raise errors.SnapshotNotFoundError(
                 f"to must not be before the first snapshot of `{branch}`, got {to.isoformat()}",
-                ErrorKind.NO_SNAPSHOT_AT_TIME,
+                errors.ErrorKind.NO_SNAPSHOT_AT_TIME,
             )
         return last_id
     snapshot_id = repo.lookup_tag(to) if to in repo.list_tags() else repo.lookup_snapshot(to).id
     info = context_of(repo).catalog.repo_info()
     if not is_in_history(info, id_from_text(snapshot_id), branch_tip(info, branch)):
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"to must be a snapshot in the history of `{branch}`, got {to}. Use repo.reset_branch to "
             "move the branch to any snapshot",
-            ErrorKind.INVALID_SNAPSHOT_ID,
+            errors.ErrorKind.INVALID_SNAPSHOT_ID,
         )
     return snapshot_id
 
@@ -190,14 +182,14 @@ def require_new_tag(repo: Repository, tag: str | None) -> None:
     if tag is None:
         return
     if tag in repo.list_tags():
-        raise AlreadyExistsError(
+        raise errors.AlreadyExistsError(
             f"tag must be a new name, got `{tag}`, which points to {repo.lookup_tag(tag)}",
-            ErrorKind.TAG_ALREADY_EXISTS,
+            errors.ErrorKind.TAG_ALREADY_EXISTS,
         )
     if tag in context_of(repo).catalog.repo_info().deleted_tags:
-        raise AlreadyExistsError(
+        raise errors.AlreadyExistsError(
             f"tag must be a new name, got `{tag}`, which was deleted. A deleted tag cannot be created again",
-            ErrorKind.TAG_ALREADY_EXISTS,
+            errors.ErrorKind.TAG_ALREADY_EXISTS,
         )
 
 
@@ -270,7 +262,7 @@ def begin_audit_branch(audit: Audit) -> None:
     is_complete = bool(ahead) and all(JOB in info.metadata for info in ahead)
     try:
         _require_current(audit, ahead if is_complete else [])
-    except StaleReadError:
+    except errors.StaleReadError:
         is_complete = False
     if not is_complete:
         repo.reset_branch(name, tip, from_snapshot_id=repo.lookup_branch(name))
@@ -288,7 +280,7 @@ def rebase_audit_branch(audit: Audit) -> None:
     ahead = commits_ahead(repo, name, audit.branch)
     try:
         _require_current(audit, ahead)
-    except StaleReadError:
+    except errors.StaleReadError:
         repo.reset_branch(name, repo.lookup_branch(audit.branch), from_snapshot_id=tip)
         raise
     commits = [info for info in reversed(ahead) if not _audit_of(info)]
@@ -296,7 +288,7 @@ def rebase_audit_branch(audit: Audit) -> None:
     try:
         for info in commits:
             repo.cherry_pick(info.id, onto=name, metadata=info.metadata)
-    except RebaseFailedError:
+    except errors.RebaseFailedError:
         repo.reset_branch(name, tip)
         raise
 
@@ -315,7 +307,7 @@ def _require_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> None:
         for start, each in starts:
             try:
                 require_unchanged(context, reads_of([each]), id_from_text(start), tip)
-            except StaleReadError as error:
+            except errors.StaleReadError as error:
                 raise of_job(name, error) from error
 
 
@@ -329,7 +321,7 @@ def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:
     verdict = "all rules hold" if report.ok else report.verdict()
     session = repo.writable_session(name)
     if session.snapshot_id != version.snapshot_id:
-        raise ConflictError(
+        raise errors.ConflictError(
             version.snapshot_id,
             session.snapshot_id,
             f"Another writer committed to `{name}` during the check. Pass another audit_branch to each "
@@ -462,9 +454,9 @@ def write_audit_publish(
     all_rules = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
     audit_branch = audit_branch or f"audit{'/' if repo.spec_version > 1 else '-'}{job_id or branch}"
     if audit_branch == branch:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"audit_branch must not be the published branch, got `{branch}` for both",
-            ErrorKind.INVALID_REF_NAME,
+            errors.ErrorKind.INVALID_REF_NAME,
         )
     audit = Audit(repo, branch, audit_branch, all_rules, job_id)
     snapshot_id = published_snapshot(audit)
@@ -508,10 +500,10 @@ def _check_and_publish(
         report.raise_if_failed()
         try:
             return publish(repo, audit.audit_branch, branch), report
-        except ConflictError:
+        except errors.ConflictError:
             continue
-    raise ConflictError(
+    raise errors.ConflictError(
         message=f"`{branch}` moved {_ATTEMPTS} times while `{audit.audit_branch}` was checked. Call "
         "write_audit_publish again",
-        kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
+        kind=errors.ErrorKind.BRANCH_UPDATE_CONFLICT,
     )

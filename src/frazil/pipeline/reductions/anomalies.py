@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.arguments import misfit
 from frazil.jobs.blocks import Limits, blocks, split
 from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import Job, JobResult, RunOptions, Source, Target, Tasks, Version, with_options
@@ -132,11 +132,10 @@ def anomaly(
         expected = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != time}
         actual = {dim: n for dim, n in zip(means.dims, means.shape, strict=True) if dim in field.dims}
         if time not in field.dims or len(periods) != 1 or expected != actual:
-            raise InvalidInputError(
+            raise misfit(
                 f"The climatology `{means.path}` must have the dimensions of `{field.path}` with a period "
                 f"instead of `{time}`, {expected}, got "
-                f"{dict(zip(means.dims, means.shape, strict=True))}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"{dict(zip(means.dims, means.shape, strict=True))}"
             )
         deviations = None if spread is None else open_field(session, f"{spread}/{name}", decode=decode)
         rows = np.asarray(coordinate(session, means.parent, periods[0]).values)
@@ -166,17 +165,8 @@ def anomaly(
         ),
         _subtract,
         None,
-        {
-            "paths": list(names_of(paths)),
-            "group": group,
-            "spread": spread,
-            "time": time,
-            "decode": decode,
-        },
-        (
-            version.input(sorted(own_paths)),
-            baseline.input([each.path for each in fields] + periods),
-        ),
+        {"paths": list(names_of(paths)), "group": group, "spread": spread, "time": time, "decode": decode},
+        (version.input(sorted(own_paths)), baseline.input([each.path for each in fields] + periods)),
         writes,
     )
     return run_with_options(job, options)

@@ -22,6 +22,7 @@ from xarray.groupers import Grouper, TimeResampler
 
 from frazil import cf
 from frazil.answers.plan import RegionPlan
+from frazil.arguments import misfit
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
@@ -116,10 +117,7 @@ def open_field(session: Session, path: str, *, decode: bool = True, valid_range:
     """Return an array of numbers. Raise ``InvalidInputError`` for other types and for irregular chunks."""
     array = open_array(session, path)
     if array.dtype.kind not in "biuf":
-        raise InvalidInputError(
-            f"`/{path.strip('/')}` must be an array of numbers, got the type {array.dtype}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise misfit(f"`/{path.strip('/')}` must be an array of numbers, got the type {array.dtype}")
     return Field(
         "/" + path.strip("/"),
         dimensions(array),
@@ -389,13 +387,7 @@ def grouping(session: Session, group: str, by: By, *, only: NDArray[np.bool_] | 
 
 
 def resampling(
-    session: Session,
-    group: str,
-    dim: str,
-    freq: str,
-    *,
-    closed: Any = None,
-    label: Any = None,
+    session: Session, group: str, dim: str, freq: str, *, closed: Any = None, label: Any = None
 ) -> Grouping:
     """Return the bins of a frequency as in xarray's ``resample``, empty bins included."""
     bins = _grouping_by_grouper(session, group, {dim: TimeResampler(freq, closed=closed, label=label)})

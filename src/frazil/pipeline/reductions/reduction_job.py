@@ -17,17 +17,7 @@ from frazil.answers.kernels import STATISTICS, WEIGHTED, Values
 from frazil.arguments import conflicting, parse_bytes, require_choice, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, split
-from frazil.jobs.job import (
-    Job,
-    JobResult,
-    Phase,
-    RunOptions,
-    Source,
-    Target,
-    Tasks,
-    Version,
-    with_options,
-)
+from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Source, Target, Tasks, Version, with_options
 from frazil.jobs.job_run import require_free, run_with_options
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,

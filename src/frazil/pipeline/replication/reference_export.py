@@ -242,7 +242,9 @@ def export_kerchunk(
             ) from error
         documents |= {start + name: each for name, each in own.items()}
         grid = tuple(-(-n // step) for n, step in zip(metadata.shape, own[".zarray"]["chunks"], strict=True))
-        references[start] = _Exported(columns, [_fsspec_url(url) for url in columns.urls], grid)
+        # fsspec reads paths of local files without percent codes
+        urls = [unquote(url) if url.startswith("file:") else url for url in columns.urls]
+        references[start] = _Exported(columns, urls, grid)
     write(target, documents, references)
     return target
 
@@ -314,11 +316,6 @@ def _spread(count: int, at: NDArray[np.int64], values: NDArray[Any]) -> NDArray[
 
 
 _FORMATS: Final = {".json": _write_json, ".parquet": _write_parquet, ".parq": _write_parquet}
-
-
-def _fsspec_url(url: str) -> str:
-    """Return a URL as fsspec reads it: paths of local files have no percent codes."""
-    return unquote(url) if url.startswith("file:") else url
 
 
 # Metadata of version 2

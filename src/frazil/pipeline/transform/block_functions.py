@@ -36,12 +36,7 @@ from frazil.pipeline.transform.arrays import (
     require_dimensions,
     with_companions,
 )
-from frazil.pipeline.transform.block_job import (
-    ComputedArrays,
-    OutputArrays,
-    TransferredArray,
-    block_for,
-)
+from frazil.pipeline.transform.block_job import ComputedArrays, OutputArrays, TransferredArray, block_for
 from frazil.repository.session.session import Session
 
 type Boundary = Literal["reflect", "nearest", "periodic"] | float

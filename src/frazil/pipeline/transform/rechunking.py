@@ -50,12 +50,7 @@ from frazil.pipeline.transform.arrays import (
     require_dimensions,
     with_companions,
 )
-from frazil.pipeline.transform.block_job import (
-    ComputedArrays,
-    OutputArrays,
-    TransferredArray,
-    is_in_place,
-)
+from frazil.pipeline.transform.block_job import ComputedArrays, OutputArrays, TransferredArray, is_in_place
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
 
@@ -447,11 +442,7 @@ def _read_block(path: str, session: Session, start: Shape, stop: Shape) -> Seque
 @takes_versions
 @with_argument_docs(rechunk)
 def materialize(
-    source: Source,
-    paths: Sequence[str] = ("/",),
-    *,
-    to: Target | None = None,
-    **options: Unpack[RunOptions],
+    source: Source, paths: Sequence[str] = ("/",), *, to: Target | None = None, **options: Unpack[RunOptions]
 ) -> JobResult:
     """Copy the bytes of all virtual chunks of arrays into the repository, in one commit.
 

@@ -15,19 +15,12 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.answers.conditions import ALWAYS, Predicate, ValueComparison, ValueRanges, joined, parse
-from frazil.answers.kernels import (
-    STATISTICS,
-    Kernel,
-    Partial,
-    Tiles,
-    cells,
-    combine_partials,
-    empty_partial,
-)
+from frazil.answers.kernels import STATISTICS, Kernel, Partial, Tiles, cells, combine_partials, empty_partial
 from frazil.answers.tiles import Box
+from frazil.arguments import misfit
 from frazil.cf import Coding, coding_of
 from frazil.cf_times import Mask
-from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
+from frazil.errors import IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
 from frazil.handle.repository import Repository
 from frazil.jobs.blocks import Limits, blocks, regular_grid, slabs
 from frazil.jobs.engine import Engine, EngineName, engine_of
@@ -315,10 +308,7 @@ class CheckedRule:
         """Return the values of a coordinate up to ``end``, as stored; fill values are NaN."""
         array = self.array()
         if array.ndim != 1:
-            raise InvalidInputError(
-                f"`{self.rule.path}` must have one dimension, got {array.ndim}",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
+            raise misfit(f"`{self.rule.path}` must have one dimension, got {array.ndim}")
         values = np.asarray(array[slice(end)])
         if array.dtype.kind not in "biuf":
             return values
@@ -430,7 +420,7 @@ def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _unordered(values: NDArray[Any]) -> InvalidInputError:
-    return InvalidInputError(f"the type {values.dtype}", ErrorKind.INVALID_ARRAY_METADATA)
+    return misfit(f"the type {values.dtype}")
 
 
 def _steps_verdict(values: NDArray[Any], good: NDArray[np.bool_], words: str) -> Verdict:

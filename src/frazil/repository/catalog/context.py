@@ -15,44 +15,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Final
 
+from frazil import errors
 from frazil.chunks.packs import ContentStore, PackSettings
 from frazil.chunks.ranges import RangeCache
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter
-from frazil.errors import (
-    ErrorKind,
-    FormatError,
-    IcechunkError,
-    InternalError,
-    SessionSnapshotNotFoundError,
-    SnapshotNotFoundError,
-    StorageError,
-)
 from frazil.format.ids import id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
 from frazil.repository.attribution import Attribution
+from frazil.repository.catalog import repo_update
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.collection_guard import CollectionWatch, has_collected, is_collecting
 from frazil.repository.catalog.protection import PROTECTION, require_allowed
 from frazil.repository.catalog.repo_changes import snapshot_not_found
-from frazil.repository.catalog.repo_update import (
-    CommitStart,
-    ConditionalChange,
-    NewFiles,
-    RepoChange,
-    RepoUpdate,
-    StateCheck,
-    UpdateSettings,
-    UpdateStart,
-    begin_update,
-    newest_update,
-    no_check,
-    open_current_repo_info,
-    restore_advice,
-    update_repo_info,
-)
 from frazil.repository.clock import MICROSECOND, now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig, ResolvedConfig
@@ -75,24 +52,27 @@ class Catalog(ABC):
         """Return the current repo info with a table of all snapshots, for maintenance."""
         return self.repo_info()
 
-    def update_repo_info(self, change: RepoChange) -> RepoInfo:
+    def update_repo_info(self, change: repo_update.RepoChange) -> RepoInfo:
         """Change the repository. Return the new repo info. See ``repo_update``."""
         info = self._update(change)
         if info is None:
-            raise InternalError("an update without a condition was given up")
+            raise errors.InternalError("an update without a condition was given up")
         return info
 
-    def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
+    def update_full_repo_info(self, change: repo_update.ConditionalChange) -> RepoInfo | None:
         """Change the repository with the table of all snapshots. None if ``change`` returned None."""
         return self._update(change)
 
     @abstractmethod
-    def begin_commit(self, check: StateCheck = no_check) -> CommitStart:
+    def begin_commit(self, check: repo_update.StateCheck = repo_update.no_check) -> repo_update.CommitStart:
         """Return the state that a commit starts from, after ``check``, which may raise an error."""
 
     @abstractmethod
     def finish_commit(
-        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
+        self,
+        change: repo_update.RepoChange,
+        start: repo_update.CommitStart,
+        files: repo_update.NewFiles | None = None,
     ) -> RepoInfo | None:
         """Change the repository after the files of a commit and the backup of ``start`` are stored.
 
@@ -101,7 +81,7 @@ class Catalog(ABC):
         """
 
     @abstractmethod
-    def _update(self, change: ConditionalChange) -> RepoInfo | None:
+    def _update(self, change: repo_update.ConditionalChange) -> RepoInfo | None:
         """Try a change until it is stored. Return the new repo info, or None if ``change`` returned None."""
 
 
@@ -111,7 +91,7 @@ class CatalogV2(Catalog):
 
     storage: Storage
     assets: Assets
-    settings: UpdateSettings
+    settings: repo_update.UpdateSettings
     #: The principal named in the handle's attribution.
     principal: str | None = None
 
@@ -119,23 +99,26 @@ class CatalogV2(Catalog):
 
     def repo_info(self) -> RepoInfo:
         """See ``Catalog.repo_info``."""
-        with restore_advice(self.storage):
-            info = open_current_repo_info(self.storage, self.assets.repo_info_cache)
+        with repo_update.restore_advice(self.storage):
+            info = repo_update.open_current_repo_info(self.storage, self.assets.repo_info_cache)
             info.snapshots  # noqa: B018  # decoded here, so that damage gets the advice
             return info
 
-    def begin_commit(self, check: StateCheck = no_check) -> UpdateStart:
+    def begin_commit(self, check: repo_update.StateCheck = repo_update.no_check) -> repo_update.UpdateStart:
         """See ``Catalog.begin_commit``."""
-        with restore_advice(self.storage):
-            return begin_update(self.storage, self.assets.repo_info_cache, check)
+        with repo_update.restore_advice(self.storage):
+            return repo_update.begin_update(self.storage, self.assets.repo_info_cache, check)
 
     def finish_commit(
-        self, change: ConditionalChange, start: CommitStart | None, files: NewFiles | None = None
+        self,
+        change: repo_update.ConditionalChange,
+        start: repo_update.CommitStart | None,
+        files: repo_update.NewFiles | None = None,
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``. Without ``start``, garbage collections do not matter."""
-        until = None if start is None else newest_update(start.info)
+        until = None if start is None else repo_update.newest_update(start.info)
 
-        def checked(info: RepoInfo, now: int) -> RepoUpdate | None:
+        def checked(info: RepoInfo, now: int) -> repo_update.RepoUpdate | None:
             if until is not None and len(info.ops) and has_collected(info, until) is not False:
                 return None
             changed = change(info, now)
@@ -143,18 +126,20 @@ class CatalogV2(Catalog):
                 require_allowed(info, changed.info, self.principal)
             return changed
 
-        at, cache = start if isinstance(start, UpdateStart) else None, self.assets.repo_info_cache
-        return update_repo_info(self.storage, checked, self.settings, cache=cache, start=at, files=files)
+        at, cache = start if isinstance(start, repo_update.UpdateStart) else None, self.assets.repo_info_cache
+        return repo_update.update_repo_info(
+            self.storage, checked, self.settings, cache=cache, start=at, files=files
+        )
 
-    def _update(self, change: ConditionalChange) -> RepoInfo | None:
+    def _update(self, change: repo_update.ConditionalChange) -> RepoInfo | None:
         return self.finish_commit(change, None)
 
 
-def needs_version_2() -> FormatError:
+def needs_version_2() -> errors.FormatError:
     """Return the error for an operation that spec version 1 does not support."""
-    return FormatError(
+    return errors.FormatError(
         "the repository must have spec version 2 for this operation, got version 1",
-        ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        errors.ErrorKind.UNSUPPORTED_SPEC_VERSION,
     ).with_remedy("Upgrade it with `{}`", call("upgrade_icechunk_repository"))
 
 
@@ -216,25 +201,25 @@ class Context:
 
 
 #: Errors of concurrent expirations and collections. With the current repo info, the work may succeed.
-_PASSING: Final = {ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.REBASE_TX_LOG_PRUNED}
+_PASSING: Final = {errors.ErrorKind.SNAPSHOT_NOT_FOUND, errors.ErrorKind.REBASE_TX_LOG_PRUNED}
 
 
-def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:
+def _is_why(context: Context, id_: bytes, error: errors.StorageError) -> bool:
     """Return whether the cause of ``error``, about a file of the snapshot, is that it is not listed."""
-    if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+    if error.kind != errors.ErrorKind.OBJECT_NOT_FOUND:
         return False
     try:
         if context.spec_version == 1:  # version 1 has no list: a snapshot exists if its file exists
             return context.storage.head(snapshot_key(id_)) is None
         return context.catalog.repo_info().snapshots.find_snapshot(id_) < 0
-    except IcechunkError:
+    except errors.IcechunkError:
         return False  # the first error is more useful
 
 
-def require_listed(context: Context, id_: bytes, error: StorageError) -> None:
+def require_listed(context: Context, id_: bytes, error: errors.StorageError) -> None:
     """Raise ``SessionSnapshotNotFoundError`` if a file of the snapshot, lost by ``error``, was expired."""
     if _is_why(context, id_, error):
-        raise SessionSnapshotNotFoundError(
+        raise errors.SessionSnapshotNotFoundError(
             f"snapshot `{id_to_text(id_)}` was expired or dropped since it was opened, and garbage "
             "collection has deleted its files. Open another version. Tags and branches protect versions, "
             "unless the options of an expiration allow their deletion"
@@ -246,7 +231,7 @@ def files_of(context: Context, id_: bytes) -> Iterator[None]:
     """Raise ``SnapshotNotFoundError`` if the snapshot whose files the block reads was expired or dropped."""
     try:
         yield
-    except StorageError as error:
+    except errors.StorageError as error:
         if _is_why(context, id_, error):
             raise snapshot_not_found(id_to_text(id_)) from error
         raise
@@ -257,13 +242,15 @@ def snapshot_errors() -> Iterator[None]:
     """Convert ``SessionSnapshotNotFoundError`` to ``SnapshotNotFoundError``, for methods of a repository."""
     try:
         yield
-    except SessionSnapshotNotFoundError as error:
-        raise SnapshotNotFoundError(error.problem) from error
+    except errors.SessionSnapshotNotFoundError as error:
+        raise errors.SnapshotNotFoundError(error.problem) from error
 
 
-def is_outdated(context: Context, info: RepoInfo, error: IcechunkError) -> bool:
+def is_outdated(context: Context, info: RepoInfo, error: errors.IcechunkError) -> bool:
     """Return whether the work that raised ``error`` may succeed with the current repo info."""
-    return error.kind in _PASSING and newest_update(context.catalog.repo_info()) != newest_update(info)
+    return error.kind in _PASSING and repo_update.newest_update(
+        context.catalog.repo_info()
+    ) != repo_update.newest_update(info)
 
 
 def with_current[T](context: Context, work: Callable[[RepoInfo], T]) -> T:
@@ -272,6 +259,6 @@ def with_current[T](context: Context, work: Callable[[RepoInfo], T]) -> T:
         info = context.catalog.repo_info()
         try:
             return work(info)
-        except IcechunkError as error:
+        except errors.IcechunkError as error:
             if not is_outdated(context, info, error):
                 raise

@@ -12,19 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from frazil import errors
 from frazil.display import some_of, suggest
-from frazil.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ErrorKind,
-    IcechunkError,
-    InvalidInputError,
-    NodeNotFoundError,
-    ReadOnlyError,
-    RefNotFoundError,
-    SessionStateError,
-    SnapshotNotFoundError,
-)
 from frazil.format.ids import (
     ID_TEXT_LENGTH,
     SHORTEST_ID_START,
@@ -46,29 +35,31 @@ from frazil.repository.settings.config import CREATE_TAG, DELETE_TAG, Flag, sett
 _MOST_NODES: Final = 10_000
 
 
-def no_branch(info: RepoInfo, name: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> RefNotFoundError:
+def no_branch(
+    info: RepoInfo, name: str, kind: errors.ErrorKind = errors.ErrorKind.REF_NOT_FOUND
+) -> errors.RefNotFoundError:
     """Return the error for an unknown branch."""
     if name in info.tags:
-        error = RefNotFoundError(f"no branch `{name}`, but a tag `{name}` exists", kind)
+        error = errors.RefNotFoundError(f"no branch `{name}`, but a tag `{name}` exists", kind)
         return error.with_remedy("Use {}", argument(tag=name), shell="")
-    return RefNotFoundError(_unknown("branch", "branches", name, info.branches), kind)
+    return errors.RefNotFoundError(_unknown("branch", "branches", name, info.branches), kind)
 
 
-def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
+def no_version(info: RepoInfo, name: str) -> errors.RefNotFoundError:
     """Return the error for a text that is not a branch, a tag or the id of a snapshot."""
     near = suggest(name, [*_names(info.branches), *_names(info.tags)])
     text = (
         f"the version must be a branch, a tag, or the id of a snapshot (or its first {SHORTEST_ID_START} or "
         f"more characters), got `{name}`{near}"
     )
-    return RefNotFoundError(text)
+    return errors.RefNotFoundError(text)
 
 
-def no_node(path: str, nodes: NodeTable, changed: Collection[str]) -> NodeNotFoundError:
+def no_node(path: str, nodes: NodeTable, changed: Collection[str]) -> errors.NodeNotFoundError:
     """Return the error for a path without a node. ``nodes`` and ``changed`` have the existing paths."""
     few = len(nodes) + len(changed) <= _MOST_NODES
     near = suggest(path, [*changed, *nodes.paths_list()]) if few else ""
-    return NodeNotFoundError(f"no group or array at `{path}`{near}")
+    return errors.NodeNotFoundError(f"no group or array at `{path}`{near}")
 
 
 def _unknown(one: str, many: str, name: str, refs: Mapping[str, bytes]) -> str:
@@ -80,7 +71,7 @@ def _names(refs: Mapping[str, bytes]) -> list[str]:
     """Return the names of refs. Empty if the storage cannot list them."""
     try:
         return list(refs)
-    except IcechunkError:
+    except errors.IcechunkError:
         return []
 
 
@@ -96,13 +87,13 @@ def require_online(info: RepoInfo) -> None:
     status = info.status
     if status.availability is not Availability.ONLINE:
         reason = f": {status.reason}" if status.reason else ""
-        raise ReadOnlyError(
+        raise errors.ReadOnlyError(
             f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}",
-            ErrorKind.READ_ONLY_REPOSITORY,
+            errors.ErrorKind.READ_ONLY_REPOSITORY,
         ).with_remedy("`{}` makes it writable again", call("set_status"))
 
 
-def branch_tip(info: RepoInfo, branch: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> bytes:
+def branch_tip(info: RepoInfo, branch: str, kind: errors.ErrorKind = errors.ErrorKind.REF_NOT_FOUND) -> bytes:
     """Return the tip of a branch. Raises ``RefNotFoundError`` if there is no such branch."""
     if branch not in info.branches:
         raise no_branch(info, branch, kind)
@@ -111,15 +102,17 @@ def branch_tip(info: RepoInfo, branch: str, kind: ErrorKind = ErrorKind.REF_NOT_
 
 def tag_target(info: RepoInfo, tag: str) -> bytes:
     """Return the snapshot of a tag. Raises ``RefNotFoundError`` if there is no such tag."""
-    kind = ErrorKind.REF_NOT_FOUND
+    kind = errors.ErrorKind.REF_NOT_FOUND
     if tag in info.tags:
         return info.tags[tag]
     if tag in info.branches:
-        error = RefNotFoundError(f"no tag `{tag}`, but a branch `{tag}` exists", kind)
+        error = errors.RefNotFoundError(f"no tag `{tag}`, but a branch `{tag}` exists", kind)
         raise error.with_remedy("Use {}", argument(branch=tag), shell="")
     if tag in info.deleted_tags:
-        raise RefNotFoundError(f"no tag `{tag}`: it was deleted, and its name cannot be used again", kind)
-    raise RefNotFoundError(_unknown("tag", "tags", tag, info.tags), kind)
+        raise errors.RefNotFoundError(
+            f"no tag `{tag}`: it was deleted, and its name cannot be used again", kind
+        )
+    raise errors.RefNotFoundError(_unknown("tag", "tags", tag, info.tags), kind)
 
 
 def require_snapshot(info: RepoInfo, id_: bytes) -> int:
@@ -130,9 +123,9 @@ def require_snapshot(info: RepoInfo, id_: bytes) -> int:
     return row
 
 
-def snapshot_not_found(text: str) -> SnapshotNotFoundError:
+def snapshot_not_found(text: str) -> errors.SnapshotNotFoundError:
     """Return the error for an id, or the first characters of an id, that no snapshot has."""
-    return SnapshotNotFoundError(
+    return errors.SnapshotNotFoundError(
         f"no snapshot `{text}` in this repository: it was expired or dropped, or is of another repository"
     ).with_remedy("`{}` lists the snapshots of a branch or tag", call("ancestry"))
 
@@ -145,9 +138,9 @@ def require_base(info: RepoInfo, id_: bytes) -> int:
     return row
 
 
-def base_not_found(id_: bytes) -> SnapshotNotFoundError:
+def base_not_found(id_: bytes) -> errors.SnapshotNotFoundError:
     """Return the error for a session whose own snapshot was expired or dropped."""
-    return SnapshotNotFoundError(
+    return errors.SnapshotNotFoundError(
         f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped"
     ).with_remedy(
         "Move the changes onto the tip of the branch with `session.rebase(solver)`, then commit or flush",
@@ -159,8 +152,9 @@ def require_flag(info: RepoInfo, flag: Flag) -> None:
     """Raise ``SessionStateError`` (``feature-flag-disabled``) if the feature is disabled."""
     setting = setting_of(info, flag)
     if not (flag.default_enabled if setting is None else setting):
-        raise SessionStateError(
-            f"the feature `{flag.name}` is disabled in this repository", ErrorKind.FEATURE_FLAG_DISABLED
+        raise errors.SessionStateError(
+            f"the feature `{flag.name}` is disabled in this repository",
+            errors.ErrorKind.FEATURE_FLAG_DISABLED,
         ).with_remedy("Enable it with Repository.set_feature_flag", shell="Its owner can enable it in Python")
 
 
@@ -168,12 +162,12 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
     """Raise ``ConflictError`` unless ``parent`` is the tip of the branch."""
     tip = info.branches.get(branch)
     if tip is None and info.spec_version == 1:
-        raise ConflictError(id_to_text(parent))
+        raise errors.ConflictError(id_to_text(parent))
     if tip is None:
-        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
+        raise no_branch(info, branch, errors.ErrorKind.BRANCH_NOT_FOUND)
     if tip != parent:
         expects, finds = id_to_text(parent), id_to_text(tip)
-        raise ConflictError(
+        raise errors.ConflictError(
             expects, finds, f"another writer updated `{branch}`: expected parent {expects}, found {finds}"
         ).with_remedy(CHANGES_STAY, shell="Run the command again")
 
@@ -189,15 +183,15 @@ def require_name(name: str) -> None:
     Other implementations accept such names, so an existing branch or tag may have one.
     """
     if len(name) > _LONGEST_NAME or _control_character(name):
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"a ref name must have at most {_LONGEST_NAME} printable characters, got {name!r:.80}",
-            ErrorKind.INVALID_REF_NAME,
+            errors.ErrorKind.INVALID_REF_NAME,
         )
     if not name:
-        raise InvalidInputError(
-            "the name of a branch or tag must not be empty, got ''", ErrorKind.INVALID_REF_NAME
+        raise errors.InvalidInputError(
+            "the name of a branch or tag must not be empty, got ''", errors.ErrorKind.INVALID_REF_NAME
         )
-    utf8("the name of a branch or tag", name, ErrorKind.INVALID_REF_NAME)
+    utf8("the name of a branch or tag", name, errors.ErrorKind.INVALID_REF_NAME)
 
 
 #: An error names this number of candidates.
@@ -210,10 +204,10 @@ def resolve_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
         return id_from_text(text)
     candidates = _beginning(text, info)
     if candidates is None:
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"the snapshot id must be {ID_TEXT_LENGTH} characters of Crockford base32, or the first "
             f"{SHORTEST_ID_START} or more of them, got {text!r}",
-            ErrorKind.INVALID_SNAPSHOT_ID,
+            errors.ErrorKind.INVALID_SNAPSHOT_ID,
         )
     if not candidates:
         raise snapshot_not_found(text)
@@ -254,9 +248,9 @@ def _only(text: str, candidates: dict[str, bytes]) -> bytes:
     if len(set(candidates.values())) > 1:
         names = list(candidates)
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"`{text}` can mean {', '.join(names[:_SHOWN])}{more}. Pass the whole snapshot id, or more of it",
-            ErrorKind.INVALID_SNAPSHOT_ID,
+            errors.ErrorKind.INVALID_SNAPSHOT_ID,
         )
     return next(iter(candidates.values()))
 
@@ -294,10 +288,10 @@ def create_branch(name: str, snapshot: bytes) -> RepoChange:
         if name in info.branches:
             if info.spec_version == 1:  # the reference has this error for version 1
                 actual = id_to_text(info.branches[name])
-                raise ConflictError(None, actual, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
-            raise AlreadyExistsError(
+                raise errors.ConflictError(None, actual, kind=errors.ErrorKind.BRANCH_UPDATE_CONFLICT)
+            raise errors.AlreadyExistsError(
                 f"branch `{name}` already exists. Use another name, or move the branch with reset_branch",
-                ErrorKind.BRANCH_ALREADY_EXISTS,
+                errors.ErrorKind.BRANCH_ALREADY_EXISTS,
             )
         return replace(info, branches=with_ref(info.branches, name, snapshot))
 
@@ -309,12 +303,12 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> RepoChan
 
     def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
-        kind = ErrorKind.REF_NOT_FOUND if expected is None else ErrorKind.BRANCH_NOT_FOUND
+        kind = errors.ErrorKind.REF_NOT_FOUND if expected is None else errors.ErrorKind.BRANCH_NOT_FOUND
         tip = branch_tip(info, name, kind)
         require_snapshot(info, snapshot)
         if expected is not None and tip != expected:
             expects, finds = id_to_text(expected), id_to_text(tip)
-            raise ConflictError(expects, finds, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
+            raise errors.ConflictError(expects, finds, kind=errors.ErrorKind.BRANCH_UPDATE_CONFLICT)
         after = replace(info, branches=with_ref(info.branches, name, snapshot))
         return RepoUpdate(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
 
@@ -327,8 +321,8 @@ def delete_branch(name: str) -> RepoChange:
     def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
         if name == MAIN:
-            raise SessionStateError(
-                "every repository has the branch `main`, which stays", ErrorKind.CANNOT_DELETE_MAIN
+            raise errors.SessionStateError(
+                "every repository has the branch `main`, which stays", errors.ErrorKind.CANNOT_DELETE_MAIN
             )
         tip = branch_tip(info, name)
         after = replace(info, branches=with_ref(info.branches, name, None))
@@ -348,13 +342,15 @@ def create_tag(name: str, snapshot: bytes) -> RepoChange:
         require_flag(info, CREATE_TAG)
         require_snapshot(info, snapshot)
         if name in info.tags:
-            raise AlreadyExistsError(
-                f"tag `{name}` already exists. Use another name", ErrorKind.TAG_ALREADY_EXISTS
+            raise errors.AlreadyExistsError(
+                f"tag `{name}` already exists. Use another name", errors.ErrorKind.TAG_ALREADY_EXISTS
             )
         if name in info.deleted_tags:
-            raise AlreadyExistsError(
+            raise errors.AlreadyExistsError(
                 f"tag `{name}` was deleted, and the name of a tag cannot be used again. Use another name",
-                ErrorKind.TAG_ALREADY_EXISTS if info.spec_version == 1 else ErrorKind.TAG_PREVIOUSLY_DELETED,
+                errors.ErrorKind.TAG_ALREADY_EXISTS
+                if info.spec_version == 1
+                else errors.ErrorKind.TAG_PREVIOUSLY_DELETED,
             )
         return replace(info, tags=with_ref(info.tags, name, snapshot))
 

@@ -19,13 +19,7 @@ from frazil import host
 from frazil.changes.merge import ForkGenerations
 from frazil.changes.reads import ReadSet
 from frazil.display import span
-from frazil.errors import (
-    ConflictError,
-    ErrorKind,
-    ReadOnlyError,
-    SessionStateError,
-    StorageError,
-)
+from frazil.errors import ConflictError, ErrorKind, ReadOnlyError, SessionStateError, StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo, SnapshotEntry

@@ -1,15 +1,24 @@
-"""Histories with one anomaly each: the checker reports it, and nothing in the history without anomalies."""
+"""The checker with one anomaly each, the rows of versions, and short histories of real processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.histories.checker import check
-from tests.histories.evidence import Entry, History
+import zarr
+from tests.histories import layout
+from tests.histories.__main__ import run
+from tests.histories.campaign import Scope, is_installed
+from tests.histories.checker import Entry, History, check
 from tests.histories.layout import DIGEST, LEFT, NAME, TORN, Changes, apply, first_row
-from tests.histories.log import Operation, Outcome, Rule
+from tests.histories.operations import Operation, Outcome, Rule
+from tests.histories.soak import Sample, growing, soak
+from tests.support.patience import patience, slowness
+
+import frazil
 
 BASE = "first"
 
@@ -95,6 +104,11 @@ def changed(mark: str, **values: object) -> Callable[[History], History]:
     return change
 
 
+def at_end(**values: object) -> Callable[[History], History]:
+    """Change what the repository has at the end."""
+    return lambda history: replace(history, **values)  # type: ignore[arg-type]
+
+
 def entries(change: Callable[[list[Entry]], object]) -> Callable[[History], History]:
     """Change the ops log."""
 
@@ -153,11 +167,8 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
         "branches",
         lambda history: replace(history, branches={**history.branches, "side": "id-c"}),
     ),
-    "a branch is gone at the end": ("branches", lambda history: replace(history, branches={"main": "id-am"})),
-    "commits in the wrong order": (
-        "order",
-        lambda history: changed("c", begin=1, end=3)(history),
-    ),
+    "a branch is gone at the end": ("branches", at_end(branches={"main": "id-am"})),
+    "commits in the wrong order": ("order", lambda history: changed("c", begin=1, end=3)(history)),
     "a commit without a rebase follows another one": ("lost update", changed("a", previous="id-z")),
     "a rebase overwrites changes of others": (
         "lost update",
@@ -174,19 +185,16 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
     "a read of an old tip": ("stale", changed("read", snapshot="id-a", row=tuple(A.tolist()))),
     "a read of a version before its commit": ("stale", changed("read", begin=2, end=4)),
     "a tag moves, as a reader sees it": ("tags", changed("look", snapshot="id-b", row=tuple(B.tolist()))),
-    "a tag moves, at the end": ("tags", lambda history: replace(history, tags={"v": "id-b"})),
+    "a tag moves, at the end": ("tags", at_end(tags={"v": "id-b"})),
     "a tag is created twice": ("tags", entries(lambda log: log.append(Entry("create-tag", "v")))),
     "a history has versions of another branch": (
         "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-am", "id-c", "id-a", BASE]}),
+        at_end(ancestry={"main": ["id-am", "id-c", "id-a", BASE]}),
     ),
-    "a history in the wrong order": (
-        "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-am", BASE, "id-a"]}),
-    ),
+    "a history in the wrong order": ("ancestry", at_end(ancestry={"main": ["id-am", BASE, "id-a"]})),
     "a version without a branch has other numbers": ("read", row("id-fl", 6, 99)),
     "a group has another name": ("read", row("id-fl", NAME, 99)),
-    "an item of the metadata is absent": ("metadata", lambda history: replace(history, labels={})),
+    "an item of the metadata is absent": ("metadata", at_end(labels={})),
     "an item of the metadata is of nobody": (
         "metadata",
         lambda history: replace(history, labels={**history.labels, "label-x": "1"}),
@@ -194,7 +202,7 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
     "an error of another operation": ("error", changed("no", error="InvalidInputError not-allowed")),
     "an error without a cause": ("error", changed("no", error="FormatError invalid-file-format")),
     "an error of a storage without faults": ("error", changed("no", error="StorageError object-store")),
-    "a chunk file is absent": ("damage", lambda history: replace(history, damages=["chunks/X is missing"])),
+    "a chunk file is absent": ("damage", at_end(damages=["chunks/X is missing"])),
 }
 
 
@@ -212,3 +220,80 @@ def test_a_lost_answer_allows_both() -> None:
     present = replace(present, branches={**present.branches, "side": "id-lost"}, ancestry={})
     assert check(present) == []
     assert check(replace(present, messages={**present.messages, "id-lost": "lost"})) == []
+
+
+def require_arrays(store: frazil.IcechunkStore, row: layout.Row, journal: list[int]) -> None:
+    """Compare a row with what zarr reads."""
+    arrays = {
+        name: np.asarray(zarr.open_array(store, path=name, mode="r")[:])
+        for name in ("slots", "left", "right", "journal")
+    }
+    assert (arrays["slots"] == row[: layout.LEFT, None]).all()
+    np.testing.assert_array_equal(arrays["left"], row[layout.LEFT : layout.RIGHT])
+    np.testing.assert_array_equal(arrays["right"], row[layout.RIGHT : layout.LENGTH])
+    assert arrays["journal"].tolist() == journal
+    assert row[layout.LENGTH] == len(journal)
+    assert list(zarr.open_group(store, path="names", mode="r").group_keys()) == [str(row[layout.NAME])]
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_the_model_of_a_version_is_what_readers_get(packs: bool) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), layout.config(packs=packs))
+    layout.create(repo)
+    model = layout.first_row()
+    for number in range(3, 7):
+        changes = Changes({number: number}, {number % 4: number}, (number - 3, number))
+        with repo.transaction("main", message="changes") as store:
+            assert layout.journal_length(store) == number - 3
+            layout.write(store, changes)
+        session = repo.rearrange_session("main")
+        renaming = Changes({}, {}, name=number)
+        layout.rename(session, renaming)
+        session.commit("a name")
+        model = layout.apply(layout.apply(model, changes), renaming)
+        store = repo.readonly_session("main").store
+        np.testing.assert_array_equal(layout.read(store), model)
+        require_arrays(store, model, list(range(3, number + 1)))
+
+
+@pytest.mark.weekly
+@pytest.mark.deep
+def test_nothing_grows_with_commits(tmp_path: Path) -> None:
+    samples = [replace(sample, memory=0) for sample in soak(tmp_path, 200, 25)]
+    assert len(samples) == 8
+    assert list(growing(samples)) == []
+
+
+@pytest.mark.parametrize("name", ["memory", "blocks", "handles", "threads", "backups", "repo_size", "files"])
+def test_growth_is_reported(name: str) -> None:
+    flat = [Sample(at, 2**22, 20_000, 10, 5, 40, 5000, 100, 1.0) for at in range(8)]
+    assert list(growing(flat)) == []
+    grown = [replace(each, **{name: getattr(each, name) * (4 + at) // 4}) for at, each in enumerate(flat)]
+    assert [text.split()[0] for text in growing(grown)] == [name]
+
+
+#: Storage -> how many operations.
+COUNTS = {"local": 150, "ministack": 60, "ceph": 60, "azurite": 60}
+
+
+@pytest.mark.sample(1, 1)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.deep if name == "local" else pytest.mark.servers)
+        for name in COUNTS
+    ],
+)
+def test_a_short_history_has_no_anomalies(name: str, tmp_path: Path) -> None:
+    if name == "ministack":
+        pytest.importorskip("ministack", reason="this environment has the core packages alone")
+    if not is_installed(name):
+        pytest.skip(f"{name} is not installed: run scripts/install-test-servers")
+    scope = Scope(
+        COUNTS[name], 2, kill_every=1.5 * slowness(), fault_every=0.5 * slowness(), limit=patience(120)
+    )
+    result = run(name, tmp_path, scope)
+    assert result.anomalies == []
+    assert result.outcomes.total() >= scope.count
+    assert result.outcomes["ok"] > scope.count / 3
