@@ -36,8 +36,8 @@ COMMON: about argument_docs arguments cf cf_times debug_info errors display engi
     lazy_names logs options remedies threads zarr_names
 CORE: format storage changes chunks
 OF_REPOSITORY: repository repository.settings repository.catalog repository.session history handle
-OPERATIONS: pipeline.ingest pipeline.transform pipeline.reductions pipeline.validation pipeline.publishing \
-    pipeline.provenance pipeline.replication
+OPERATIONS: pipeline.derivation pipeline.ingest pipeline.transform pipeline.reductions pipeline.validation \
+    pipeline.publishing pipeline.provenance pipeline.replication
 OF_SPARK: spark spark.runtime spark.tables spark.streams spark.functions
 """)
 SETS |= table_of("NAMES: OF_REPOSITORY zarr_store storage")
@@ -62,16 +62,17 @@ maintenance: survey repository.session repository.catalog repository.settings re
 frazil_import: OF_REPOSITORY CORE
 readers: storage
 jobs: ROOMS survey
-pipeline.ingest: ROOMS jobs readers maintenance
-pipeline.transform, pipeline.reductions: ROOMS jobs
+pipeline.derivation: ROOMS jobs maintenance pipeline.transform
+pipeline.ingest: ROOMS jobs readers maintenance pipeline.derivation
+pipeline.transform, pipeline.reductions: ROOMS jobs pipeline.derivation
 pipeline.validation: ROOMS jobs pipeline.reductions
-pipeline.publishing: ROOMS jobs pipeline.validation
+pipeline.publishing: ROOMS jobs pipeline.derivation pipeline.validation
 pipeline.provenance: ROOMS jobs pipeline.publishing
 pipeline.replication: ROOMS jobs maintenance survey readers
 pipeline.__init__: jobs OPERATIONS
 arrow: ROOMS jobs
 spark.runtime: jobs
-spark.tables: ROOMS arrow jobs maintenance spark.runtime
+spark.tables: ROOMS arrow jobs maintenance pipeline.derivation spark.runtime
 spark.streams: ROOMS jobs spark.runtime spark.tables
 spark.functions: ROOMS jobs spark.runtime pipeline.publishing pipeline.replication spark.tables
 spark: ROOMS arrow jobs spark.__init__ spark.runtime spark.tables spark.streams spark.functions

@@ -256,6 +256,8 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("adopt", "moves", "make a version of a Zarr store, without a copy"),
         Verb("rechunk", "moves", "store arrays in other chunks", "pipeline"),
         Verb("recompress", "moves", "store arrays with another compression", "pipeline"),
+        Verb("derived", "moves", "list derived arrays, and how far they are behind", "pipeline"),
+        Verb("refresh", "moves", "compute what has changed of derived arrays", "pipeline"),
         Verb("ingest", "moves", "write files (NetCDF, HDF5, Zarr, GRIB, GeoTIFF) into a dataset", "pipeline"),
         Verb("import", "moves", "import a repository of a format older than version 1", "import"),
     ),

@@ -1,8 +1,9 @@
-"""Commands that move data: copy, clone, export, adopt, import, rechunk, recompress, ingest."""
+"""Commands that move data, and that compute them: copy, export, rechunk, ingest, refresh, and others."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import click
 
 from frazil.cli import arguments as args
-from frazil.cli.command import Output, argument, option, picked, verb
+from frazil.cli.command import Output, argument, option, picked, table, verb
 from frazil.cli.contents import sizes_below
 from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, emit_tip, storage_of
 from frazil.display import counted
@@ -326,6 +327,78 @@ def recompress(output: Output, codec: _Text, **arguments: Any) -> None:
         names = ", ".join(_CODECS)
         raise click.UsageError(f"CODEC must be one of {names} with a level, none or JSON, got {codec!r}")
     _rewrite(output, operation="recompress", argument=codecs, **arguments)
+
+
+def _derived_lines(rows: Sequence[Any]) -> list[str]:
+    """Return derived arrays as a table: path, operation, state, and what a refresh computes."""
+    return table((each.path, each.operation, each.row()) for each in rows) if rows else ["no derived arrays"]
+
+
+def _derived_document(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    return [asdict(each) for each in rows]
+
+
+@verb("derived")
+def derived(output: Output, target: args.AnyTarget) -> int:
+    """List the derived arrays of a version: which are current, and what a refresh would compute.
+
+    The command ends with 1 if an array is not current.
+
+    Examples:
+        frazil derived ice               all derived arrays of main
+        frazil derived ice@v2:levels     those below a group, at a tag
+    """
+    import frazil.pipeline
+
+    opened = OpenTarget(target)
+    version = frazil.pipeline.Version(opened.repo, opened.id, target.version)
+    found = frazil.pipeline.derived(version, None if target.path is None else [opened.path])
+    document = {"arrays": _derived_document(found.arrays), "is_current": found.is_current}
+    output.emit(document, _derived_lines(found.arrays), pages=True)
+    return int(not found.is_current)
+
+
+@verb("refresh", commits=True)
+def refresh(
+    output: Output,
+    target: args.AnyTarget,
+    mode: Annotated[Literal["auto", "strict", "full"], option(metavar="MODE", default="auto")],
+    overwrite_edits: bool,
+    message: args.Message,
+    dry_run: args.DryRun,
+    engine: args.Engine = "inline",
+) -> None:
+    """Compute what has changed of derived arrays, in one commit on a branch.
+
+    Args:
+        mode: auto computes what has changed, strict refuses to compute all of an array, full computes all.
+        overwrite_edits: Compute chunks again that somebody has changed.
+
+    Examples:
+        frazil refresh ice --dry-run          show what would be computed
+        frazil refresh ice:levels             refresh the arrays below a group
+    """
+    import frazil.pipeline
+
+    change = BranchChange(output, target, dry_run)
+    paths = None if target.path is None else [change.path]
+    edits: Literal["refuse", "overwrite"] = "overwrite" if overwrite_edits else "refuse"
+    with output.progress("refresh") as bar:
+        plan = frazil.pipeline.refresh(
+            change.repo,
+            paths,
+            branch=change.branch,
+            mode=mode,
+            edits=edits,
+            message=message or "Refresh derived arrays",
+            engine=engine,
+            progress=bar,
+        )
+        rows = plan.report.arrays
+        if not dry_run:
+            plan.apply()
+    changed = [each for each in rows if each.state != "current"]
+    change.emit(_derived_lines(changed), arrays=_derived_document(changed))
 
 
 #: Codec -> the name of its level, and the rest of its configuration.

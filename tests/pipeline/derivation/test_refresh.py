@@ -119,9 +119,8 @@ def from_nothing(repo: frazil.Repository, call: Call, path: str = "data/t") -> d
     group = path.rpartition("/")[0]
     other = frazil.Repository.create(frazil.in_memory_storage())
     with other.transaction("main", message="copy") as store:
-        for name, each in zarr.open_group(
-            repo.readonly_session("main").store, path=group, mode="r"
-        ).members():
+        source = zarr.open_group(repo.readonly_session("main").store, path=group, mode="r")
+        for name, each in source.arrays():
             zarr.from_array(store, name=f"{group}/{name}", data=each, attributes=dict(each.attrs))
     call(other, path, Target(other, group="out"))
     return arrays_of(other, "out")
@@ -278,6 +277,18 @@ def test_what_cannot_be_computed_is_broken_and_stays_readable() -> None:
     with commit(repo, "the source goes") as store:
         del zarr.open_group(store)["data"]
     assert "/data/" in derived(repo).of("half/data/t").reason
+
+
+def test_states_are_a_table() -> None:
+    pytest.importorskip("pyspark")
+    from frazil.spark.tables import repository_tables
+
+    repo = archive()
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    with commit(repo, "append") as store:
+        append(store, 12, 13)
+    (row,) = repository_tables.table(repo, {"table": "derived"}).to_pylist()
+    assert (row["path"], row["state"], row["chunks"], row["of_chunks"]) == ("/half/data/t", "behind", 1, 13)
 
 
 def test_strict_refuses_what_would_be_computed_in_full() -> None:

@@ -173,12 +173,13 @@ class DigestTable:
 
     ``words`` have the shape (*chunks, 3): two words of the digest, and a hash of the reference to the chunk,
     which is 0 if the result does not have the chunk. ``place`` is the path of the result below the target of
-    the operation.
+    the operation. ``key`` is a hash of what all chunks depend on.
     """
 
     words: U64
     definition: Definition
     place: str
+    key: str
 
     @staticmethod
     def read(session: Session, path: str) -> DigestTable | None:
@@ -192,12 +193,18 @@ class DigestTable:
             return None
         if stored.dtype != np.uint64 or stored.shape[-1:] != (3,):
             return None
-        return DigestTable(np.asarray(stored[...]), definition, str(stored.attrs.get("place", "")))
+        texts = (str(stored.attrs.get(name, "")) for name in ("place", "key"))
+        return DigestTable(np.asarray(stored[...]), definition, *texts)
 
     def write(self, session: Session, path: str) -> None:
         """Store the table, and only those of its chunks that change."""
         node, at = session.workspace.require_array(path), table_path(path)
-        attributes = {"node": id_to_text(node.id), "place": self.place, **self.definition.as_json()}
+        attributes = {
+            "node": id_to_text(node.id),
+            "place": self.place,
+            "key": self.key,
+            **self.definition.as_json(),
+        }
         old = DigestTable.read(session, path)
         is_new = old is None or old.words.ndim != self.words.ndim
         if is_new:
@@ -300,12 +307,14 @@ class Selection:
     """The chunks of a computed array that a run computes, and the digests of all its chunks.
 
     ``moved`` are chunks that another chunk of the stored result has: their coordinates, and those of the
-    chunk before, shape (2, n, dimensions). ``edited`` are the paths of results that somebody has changed.
+    chunk before, shape (2, n, dimensions). ``key`` is a hash of what all chunks depend on.
+    ``reason`` says why all chunks are computed. ``edited`` are the paths of results that somebody has changed.
     """
 
     mask: NDArray[np.bool_]
     digests: U64 | None
     moved: I64
+    key: str = ""
     reason: str = ""
     edited: frozenset[str] = frozenset()
     bytes_read: int = 0
@@ -409,15 +418,15 @@ class BlockRun:
             digests = self.selections[number].digests
             if digests is not None:
                 for new in computed.new:
-                    self._store_table(session, new, digests)
+                    self._store_table(session, new, digests, self.selections[number].key)
         for path, digests in self.transferred.items():
-            self._store_table(session, array_info(session, path), digests)
+            self._store_table(session, array_info(session, path), digests, "")
 
-    def _store_table(self, session: Session, array: ArrayInfo, digests: U64) -> None:
+    def _store_table(self, session: Session, array: ArrayInfo, digests: U64, key: str) -> None:
         own = own_hashes(session, array.path, cells(array.shape, array.grid))
         place = self.places.get(array.path) or array.path.removeprefix(self.target.path("").rstrip("/"))
         words = np.concatenate([digests, own[..., None]], axis=-1)
-        DigestTable(words, self.definition, place).write(session, array.path)
+        DigestTable(words, self.definition, place, key).write(session, array.path)
 
     def results(self) -> list[ResultState]:
         """Return what the run finds of each result."""
@@ -560,13 +569,13 @@ class BlockRun:
         if self.plan.in_place or new.path in temporary:
             return Selection(everything, None, nothing)
         if not computed.reads or any(each.grid != new.grid for each in computed.new):
-            return Selection(everything, None, nothing, "the operation does not say what it reads")
+            return Selection(everything, None, nothing, reason="the operation does not say what it reads")
         made = {one.path for each in self.computed if each.round < computed.round for one in each.new}
         origins = {each.path: session if each.path in made else source for each in computed.reads}
         arrays = {path: array_info(origin, path) for path, origin in origins.items()}
         most = max(math.prod(cells(each.shape, each.grid)) for each in (*arrays.values(), new))
         if most > _MOST_CHUNKS:
-            return Selection(everything, None, nothing, f"an array has {most:,} chunks")
+            return Selection(everything, None, nothing, reason=f"an array has {most:,} chunks")
         arguments = {name: each for name, each in encoded_fields(self.operation).items() if name != "paths"}
         key = {
             "operation": self.operation.name,
@@ -579,9 +588,11 @@ class BlockRun:
             path: self.hashes.setdefault(id(origin), ChunkHashes(origin)).of(path)
             for path, origin in origins.items()
         }
-        digests = chunk_digests(json_hash(key), new.shape, new.grid, computed.reads, chunks)
+        key_hash = json_hash(key)
+        text = key_hash.tobytes().hex()
+        digests = chunk_digests(key_hash, new.shape, new.grid, computed.reads, chunks)
         if not self.reading.is_refresh:
-            return Selection(everything, digests, nothing)
+            return Selection(everything, digests, nothing, text)
         tables = {each.path: DigestTable.read(session, each.path) for each in computed.new}
         mask, edited, reason = np.zeros(counts, np.bool_), set[str](), ""
         for path, table in tables.items():
@@ -601,10 +612,10 @@ class BlockRun:
             if all(np.array_equal(each.words[..., :2], words[..., :2]) for each in known):
                 moved = _moved_chunks(words, digests, mask)
                 mask[tuple(moved[0].T)] = False
-        if mask.all() and not reason:
-            reason = "all chunks of its sources have changed"
+        if not reason and any(table.key != text for table in known):
+            reason = "metadata that all of its values depend on have changed"
         size = _bytes_read(mask, new, computed.reads, chunks)
-        return Selection(mask, digests, moved, reason if mask.all() else "", frozenset(edited), size)
+        return Selection(mask, digests, moved, text, reason, frozenset(edited), size)
 
 
 def _bytes_read(

@@ -197,6 +197,7 @@ TABLES: Final[Mapping[str, frozenset[str]]] = {
     "chunks": _VERSIONS | {"array"},
     "regions": _VERSIONS | {"array", "slab"},
     "storage": frozenset(),
+    "derived": _VERSIONS,
     "changes": _VERSIONS | {"start", "end"},
     "row_changes": _ROWS | {"start", "end", "net-changes"},
     "feed": _FEED,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from itertools import chain
 from typing import Any, Final
 
@@ -27,7 +28,9 @@ from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import OpsEntry
 from frazil.format.snapshot import SnapshotEntry
 from frazil.handle.repository import Repository, context_of
+from frazil.jobs.job import Version
 from frazil.maintenance.statistics import ArraySizes, array_sizes
+from frazil.pipeline.derivation import refresh as derivation
 from frazil.repository.catalog.ancestry import ancestry
 from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import ops_log
@@ -83,6 +86,10 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
         "bytes number, native number, virtual number, inline number"
     ),
     "storage": columns("kind, files number, bytes number"),
+    "derived": columns(
+        "path, operation, sources texts, snapshot, state, chunks number, of_chunks number, "
+        "bytes_read number, reason"
+    ),
     "changes": columns("change, path, from_path, chunk numbers"),
 }
 
@@ -447,9 +454,29 @@ def changes(repo: Repository, start: str | None = None, end: str | None = None) 
     return pa.concat_tables(parts)
 
 
+def derived(repo: Repository, end: str) -> pa.Table:
+    """Return the derived arrays of a snapshot: their states, and what a refresh would compute."""
+    rows = derivation.derived(Version(repo, end)).arrays
+    documents = [{**asdict(each), "sources": list(each.sources)} for each in rows]
+    return pa.Table.from_pylist(documents, SCHEMAS["derived"])
+
+
 _FUNCTIONS: Final[dict[str, Callable[..., pa.Table]]] = {
     each.__name__: each
-    for each in (snapshots, history, refs, ops, nodes, arrays, manifests, chunks, regions, storage, changes)
+    for each in (
+        snapshots,
+        history,
+        refs,
+        ops,
+        nodes,
+        arrays,
+        manifests,
+        chunks,
+        regions,
+        storage,
+        changes,
+        derived,
+    )
 }
 
 
@@ -460,7 +487,7 @@ def table(repo: Repository, options: Options) -> pa.Table:
     arguments = {each: options[each] for each in TABLES[name].difference(VERSION_OPTIONS) if each in options}
     if not TABLES[name].isdisjoint(VERSION_OPTIONS) and "end" not in arguments:
         session = session_at(repo, options)
-        if name != "changes":
+        if name not in ("changes", "derived"):
             return _FUNCTIONS[name](session, **arguments)
         arguments["end"] = session.snapshot_id
     return _FUNCTIONS[name](repo, **arguments)
