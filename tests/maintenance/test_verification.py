@@ -32,7 +32,7 @@ from frazil.maintenance.verification.chunks import stored_trailer
 from frazil.maintenance.verification.repo_state import state_of
 from frazil.pipeline import Progress
 from frazil.storage.memory import MemoryStorage
-from frazil.survey import steps
+from frazil.survey import survey
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -530,7 +530,7 @@ def test_an_interrupted_run_continues(monkeypatch: pytest.MonkeyPatch, reads: li
         return get(storage, key, *args)
 
     monkeypatch.setattr(MemoryStorage, "get", interrupted)
-    monkeypatch.setattr(steps, "_ITEMS", 1)
+    monkeypatch.setattr(survey, "_ITEMS", 1)
     with pytest.raises(KeyboardInterrupt):
         repo.upkeep.verify("checksum", state=state)
     monkeypatch.setattr(MemoryStorage, "get", get)
