@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import zarr
 from tests.pipeline.reductions.test_equal_to_xarray import quietly, read, repository, run
 
 import frazil
-from frazil.answers.kernels import STATISTICS
 from frazil.errors import InvalidInputError
 from frazil.pipeline import (
     Inline,
@@ -26,8 +24,6 @@ from frazil.pipeline import (
     resample,
     zonal_stats,
 )
-from frazil.pipeline.reductions.fields import open_field
-from frazil.pipeline.reductions.plan import FieldReduction, Measure, plan_reduction
 
 INLINE = Inline()
 
@@ -106,22 +102,15 @@ def test_bounds_are_those_of_the_bins_or_none(repo: frazil.Repository, freq: str
 
 def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
     """A task owns a part of a chunk, where the state of all of it would be too much."""
-    field = open_field(repo.readonly_session("main"), "data/x")
-    mean = Measure("/x", "mean", STATISTICS["mean"].kernel(field.dtype, False, 0, None), field.dtype)
-    grid = replace(field, shape=(1000, 8000, 8000), grid=(1, 4000, 8000), dims=("time", "y", "x"))
-    plan = plan_reduction(0, FieldReduction(grid, (0,), (mean,)), Limits(returned=0))
-    cells = [np.prod(np.subtract(item.retained_stop, item.retained_start)) for item in plan.items]
-    assert max(cells) * mean.width <= Limits().state
-    corners = {(item.retained_start, item.retained_stop) for item in plan.items}
-    assert sum(int(np.prod(np.subtract(high, low))) for low, high in corners) == 8000 * 8000
-    small = Limits(task=2000, block=500, state=60, small=0, chunk=100)
+    small = Limits(task=2000, block=500, state=60, chunk=100)
     output = run(reduce, repo, "data/x", "time", ["mean", "std", "first"], limits=small, group="cut")
     source = read(repo, "data")["x"]
     for name in ("mean", "std"):
         np.testing.assert_allclose(output[f"x_{name}"], getattr(source, name)("time"))
-    sketch = Limits(state=12_000, small=0)
-    result = quantile(repo, "data/x", 0.5, "time", exact_below=8, limits=sketch, engine=INLINE)
-    assert result.metrics.tasks == 2
+    assert output["x_mean"].encoding["chunks"] == (1,)
+    sketch = Limits(state=16_000)
+    run(quantile, repo, "data/x", 0.5, "time", exact_below=8, limits=sketch, group="sketch")
+    assert read(repo, "sketch/data")["x"].encoding["chunks"] == (2,)
 
 
 def test_infinite_neighbours_leave_quantiles_that_have_no_part_of_them() -> None:

@@ -74,7 +74,7 @@ def test_coordinates_and_attributes_go_with_the_result(repo: frazil.Repository, 
     np.testing.assert_array_equal(output["area"], t["area"])
     metadata = job_metadata_of(repo)
     assert metadata["parameters"] == {"paths": ["data/t"], "dims": ["time"], "how": ["mean"]}
-    inputs = ["/data/t", "/data/area", "/data/lat", "/data/lon", "/data/time"]
+    inputs = ["/data/area", "/data/lat", "/data/lon", "/data/t", "/data/time"]
     assert metadata["inputs"][0]["paths"] == inputs
     assert mean(repo, "data/t", "time", engine=Inline()).done_before
     assert not mean(repo, "data/t", "time", min_count=3, engine=Inline()).done_before
@@ -109,9 +109,7 @@ def test_weights(repo: frazil.Repository, t: xr.DataArray, way: str, weights: st
     cosine = xr.DataArray(np.cos(np.deg2rad(t["lat"])))
     given: Any = {"coslat": "coslat", "array": t["area"], "mapping": {"lat": cosine.values}}[weights]
     how = ("mean", "sum", "std", "var")
-    ways = (
-        WAYS[way] if way == "values" else Limits(task=20_000, block=6_000, small=0, chunk=2_000, columns=99)
-    )
+    ways = WAYS[way] if way == "values" else Limits(task=20_000, block=6_000, chunk=2_000)
     output = run(reduce, repo, "data/t", ["lat", "lon"], how, weights=given, limits=ways)
     weighted = t.weighted(given if weights == "array" else cosine)
     for name in how:
@@ -158,10 +156,9 @@ def test_climatology_and_anomaly(calendar: str, period: str) -> None:
     expected = quietly(lambda: some.groupby(f"time.{period}").mean())
     equal(read(repo, "climatology/data")["t"], expected)
     result = anomaly(repo, "data/t", usual, engine=Inline(), limits=Limits(task=40_000, block=9_000))
-    assert [each["paths"][0] for each in job_metadata_of(repo)["inputs"]] == [
-        "/data/area",
-        "/climatology/data/t",
-    ]
+    own, others = (each["paths"] for each in job_metadata_of(repo)["inputs"])
+    assert {"/data/t", "/data/area"} < set(own)
+    assert others[0] == "/climatology/data/t"
     output = read(repo, "anomaly/data")["t"]
     equal(output, quietly(lambda: t.groupby(f"time.{period}") - expected))
     assert result.metrics.tasks > 1
@@ -210,12 +207,12 @@ def test_zones_of_polygons(repo: frazil.Repository, t: xr.DataArray) -> None:
 @pytest.mark.deep
 def test_a_long_series_has_whole_chunks_of_groups(repo: frazil.Repository, t: xr.DataArray) -> None:
     """A resampled time is cut, and each task reads only what its days need."""
-    limits = Limits(task=60_000, block=20_000, small=0, chunk=3_000)
+    limits = Limits(task=60_000, block=20_000, chunk=3_000)
     result = resample(repo, "data/t", "7D", "mean", limits=limits, engine=Inline())
     output = read(repo, "resample/data")["t"]
     equal(output, t.resample(time="7D").mean())
     assert output.encoding["chunks"][0] < output.shape[0]
-    assert result.metrics.tasks >= 4
+    assert result.metrics.tasks >= 3
     assert result.metrics.bytes_read < 2 * t.nbytes
 
 
@@ -244,7 +241,7 @@ def test_results_of_several_jobs_in_one_group(repo: frazil.Repository, t: xr.Dat
     assert repo.readonly_session("main").get_node_id("/all/data/lat") == node
     with repo.transaction("main", message="other latitudes") as store:
         zarr.open_array(store, path="data/lat", mode="r+")[0] = -80
-    with pytest.raises(InvalidInputError, match=r"`t(_std)?` is labelled with another `lat`"):
+    with pytest.raises(InvalidInputError, match=r"t(_std)?` is labelled with another `lat`"):
         reduce(repo, "data/t", "time", ["max"], to=to, engine=Inline())
     reduce(repo, "data/t", "time", ["max"], to=Target(repo, group="own"), engine=Inline())
 

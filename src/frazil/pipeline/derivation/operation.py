@@ -28,6 +28,7 @@ from frazil.jobs.blocks import I64, block_shape, cells, groups, sizes, split
 from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import (
     BoundedRunOptions,
+    Input,
     Job,
     JobResult,
     Phase,
@@ -56,6 +57,8 @@ from frazil.pipeline.transform.arrays import (
     Shape,
     array_info,
     arrays_below,
+    bounds_path,
+    clipped_chunks,
     coordinate_paths,
     open_array,
 )
@@ -102,7 +105,7 @@ class BlockPlan:
     """What a call of an operation makes of ``inputs``: ``outputs``, with ``parameters`` for the record.
 
     ``in_place``: it replaces its inputs. With ``fetches_virtual``, virtual chunks that are transferred become
-    native ones.
+    native ones. ``others`` are inputs of the job besides.
     """
 
     inputs: Sequence[ArrayInfo]
@@ -110,6 +113,7 @@ class BlockPlan:
     parameters: Json
     in_place: bool = False
     fetches_virtual: bool = False
+    others: tuple[Input, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,7 @@ class Operation:
             compute_blocks,
             step.finish,
             plan.parameters,
-            (version.input(inputs),),
+            (version.input(inputs), *plan.others),
             tuple(each.path for each in new) or tuple(inputs),
             phases=tuple(
                 Phase(functools.partial(step.prepare_round, each), compute_blocks) for each in rounds
@@ -206,7 +210,9 @@ class DigestTable:
                 session.store,
                 name=at.strip("/"),
                 shape=self.words.shape,
-                chunks=block_shape(self.words.shape, (*rows, 3), 8, _TABLE_BYTES),
+                chunks=clipped_chunks(
+                    block_shape(self.words.shape, (*rows, 3), 8, _TABLE_BYTES), self.words.shape
+                ),
                 dtype=np.uint64,
                 attributes=attributes,
                 overwrite=session.workspace.node(at) is not None,
@@ -459,8 +465,9 @@ class BlockRun:
 
     def _write_coordinate(self, session: Session, coordinate: DriverArray) -> None:
         new, values = coordinate.new, coordinate.values
-        existing = self._existing(session, new.path)
-        if existing is not None and (existing.shape, existing.attributes) == (new.shape, new.attributes):
+        existing = array_info(session, new.path) if session.workspace.is_array(new.path) else None
+        kinds = [each and (each.shape, each.dims, each.attributes) for each in (existing, new)]
+        if kinds[0] == kinds[1]:  # it has the node of an earlier run
             stored = np.asarray(open_array(session, new.path)[...])
             is_float = values.dtype.kind in "fcmM"
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=is_float):
@@ -725,10 +732,15 @@ def refuse_relabelling(session: Session, source: Session, outputs: OutputArrays)
                 for path in of_group
                 if (path.rpartition("/")[0] or "/") == new.group
             ]
+        existing = array_info(session, new.path)
+        bounds = next((each for each in neighbours[new.group] if each.path == bounds_path(existing)), None)
+        if bounds is not None and bounds.dims[:-1] == new.dims:  # they go with their coordinate
+            neighbours[new.group].remove(bounds)
+            if bounds_path(new) != bounds.path:
+                session.workspace.delete_node(bounds.path)
         labelled = next((other.path for other in neighbours[new.group] if new.name in other.dims), None)
         if labelled is None:
             continue
-        existing = array_info(session, new.path)
         kinds = [(each.shape, each.dims, each.dtype, each.attributes) for each in (existing, new)]
         if kinds[0] == kinds[1]:
             match origin:

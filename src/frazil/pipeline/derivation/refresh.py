@@ -40,6 +40,7 @@ from frazil.pipeline.derivation.operation import (
     ResultState,
     table_path,
 )
+from frazil.pipeline.reductions import anomalies, functions
 from frazil.pipeline.transform import block_functions, coarsening, rechunking, regridding, selection
 from frazil.pipeline.transform.arrays import TABLES, ArrayInfo, array_info, coordinate_paths, names_of
 from frazil.pipeline.transform.block_job import ComputedArrays, TransferredArray, compute_blocks
@@ -47,7 +48,10 @@ from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 
 #: The modules whose operations a definition may name.
-_OPERATIONS: Final = (block_functions, coarsening, rechunking, regridding, selection)
+_OPERATIONS: Final = (
+    *(anomalies, functions),
+    *(block_functions, coarsening, rechunking, regridding, selection),
+)
 _LAYOUT: Final = ("chunk_grid", "codecs")
 _ATTEMPTS: Final = 3
 

@@ -173,9 +173,10 @@ _BASES: Final = tuple(
 
 def mixed(state: U64, words: Any) -> U64:
     """Return hashes after more words, element by element: two rounds of multiplication and shift."""
-    state = (state ^ np.asarray(words).astype(np.uint64)) * _ODD
-    state = (state ^ (state >> _SHIFT)) * np.uint64(0xD6E8FEB86659FD93)
-    return np.asarray(state ^ (state >> _SHIFT))
+    with np.errstate(over="ignore"):  # numpy warns for one element only
+        state = (state ^ np.asarray(words).astype(np.uint64)) * _ODD
+        state = (state ^ (state >> _SHIFT)) * np.uint64(0xD6E8FEB86659FD93)
+        return np.asarray(state ^ (state >> _SHIFT))
 
 
 def _rows_hash(rows: Ragged, seed: int) -> U64:
@@ -263,7 +264,7 @@ def _read_digest(
     ndim = len(chunk.shape)
     axes = [np.unique(chunk.index[:, axis], return_inverse=True) for axis in range(ndim)]
     values = np.zeros([len(places) for places, _ in axes], np.uint64)
-    values[tuple(where for _, where in axes)] = hashes
+    values[tuple(where for _, where in axes)] = hashes if ndim else hashes.sum()  # at most one
     geometry = np.zeros(counts, np.uint64)
     for number, (axis, relation) in enumerate(read.axes):
         starts, stops = (np.zeros(1, np.int64), np.ones(1, np.int64)) if axis is None else edges[axis]
