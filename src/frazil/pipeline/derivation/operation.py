@@ -51,6 +51,7 @@ from frazil.pipeline.derivation.relations import (
     reference_hashes,
 )
 from frazil.pipeline.transform.arrays import (
+    STATES,
     TABLES,
     ArrayInfo,
     Json,
@@ -169,6 +170,11 @@ class Operation:
 def table_path(path: str) -> str:
     """Return the path of the table of a result."""
     return f"{TABLES}{path}"
+
+
+def owner_of(path: str) -> str | None:
+    """Return the path of the result that states at a path belong to; None for other arrays."""
+    return path.removeprefix(STATES).rpartition("/")[0] if path.startswith(f"{STATES}/") else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -338,6 +344,8 @@ class BlockRun:
     transferred: dict[str, U64] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     edited: set[str] = field(default_factory=set)
+    #: The chunks that a shorter result has no more: it may have them at other places.
+    outside: dict[str, ChunkTable] = field(default_factory=dict)
 
     @functools.cached_property
     def definition(self) -> Definition:
@@ -408,19 +416,25 @@ class BlockRun:
     def results(self) -> list[ResultState]:
         """Return what the run finds of each result."""
         temporary = {each.path for each in self.plan.outputs.temporary}
-        rows = []
+        rows, of_states = [], dict[str | None, int]()
+        coordinates = {each.new.path for each in self.plan.outputs.coordinates}
+        coordinates |= {each.new.path for each in self.plan.outputs.transferred} - self.transferred.keys()
+        has_labels_behind = not self.changed.isdisjoint(coordinates)
         for number, computed in enumerate(self.computed):
             selection = self.selections[number]
             for path in (new.path for new in computed.new if new.path not in temporary):
+                if (owner := owner_of(path)) is not None:
+                    of_states[owner] = of_states.get(owner, 0) + selection.bytes_read
+                    continue
+                size = selection.bytes_read + of_states.get(path, 0)
                 counts = int(selection.mask.sum()), selection.mask.size
                 is_edited = path in selection.edited
-                is_behind = self._is_behind(path)
-                rows.append(
-                    ResultState(path, is_behind, is_edited, *counts, selection.bytes_read, selection.reason)
-                )
+                is_behind = has_labels_behind or self._is_behind(path)
+                rows.append(ResultState(path, is_behind, is_edited, *counts, size, selection.reason))
         for path, digests in self.transferred.items():
             count = digests[..., 0].size
-            rows.append(ResultState(path, self._is_behind(path), path in self.edited, 0, count, 0, ""))
+            is_behind = has_labels_behind or self._is_behind(path)
+            rows.append(ResultState(path, is_behind, path in self.edited, 0, count, 0, ""))
         return rows
 
     def _is_behind(self, path: str) -> bool:
@@ -457,11 +471,12 @@ class BlockRun:
             create_array(session, self.reading.session, old, new)
         elif existing.document != new.document:
             self.changed.add(new.path)
-            index = session.chunk_table(new.path).index
-            session.workspace.set_node(new.path, new.encoded())
-            outside = (index >= np.array(cells(new.shape, new.grid), np.uint32)).any(axis=1)
+            table = session.chunk_table(new.path)
+            outside = (table.index >= np.array(cells(new.shape, new.grid), np.uint32)).any(axis=1)
             if outside.any():  # a longer array must not have them again
-                session.workspace.delete_refs(new.path, index[outside])
+                self.outside[new.path] = table.select_chunks(outside)
+                session.workspace.delete_refs(new.path, table.index[outside])
+            session.workspace.set_node(new.path, new.encoded())
 
     def _write_coordinate(self, session: Session, coordinate: DriverArray) -> None:
         new, values = coordinate.new, coordinate.values
@@ -472,6 +487,7 @@ class BlockRun:
             is_float = values.dtype.kind in "fcmM"
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=is_float):
                 return
+        self.changed.add(new.path)
         create_array(session, self.reading.session, coordinate.old, new)
         if values.size and not self.is_dry:
             open_array(session, new.path, "r+")[...] = values
@@ -510,7 +526,7 @@ class BlockRun:
             if each.round == number:
                 selection = self.selections[index] = self._select(session, each)
                 if len(selection.moved[0]):
-                    _move_chunks(session, each, selection)
+                    _move_chunks(session, each, selection, self.outside)
                 items += block_items(index, each, selection.mask, self.engine)
                 if self.is_dry:
                     self._predict(session, each, selection)
@@ -530,7 +546,9 @@ class BlockRun:
             index = np.argwhere(stored | selection.mask).astype(np.uint32)
             at = tuple(index.T.astype(np.int64))
             lengths = np.zeros(counts, np.uint64)
-            lengths[tuple(chunks.index.T.astype(np.int64))] = chunks.lengths
+            lengths[tuple(chunks.index.T.astype(np.int64))] = (
+                chunks.lengths if counts else chunks.lengths.sum()
+            )
             hashes.known[new.path] = StoredChunks(new.shape, new.grid, index, words[at].T, lengths[at])
 
     def _select(self, session: Session, computed: ComputedArrays) -> Selection:
@@ -580,7 +598,7 @@ class BlockRun:
         moved, known = nothing, [table for table in tables.values() if table is not None]
         if self.is_full:
             mask, reason = everything, "mode is 'full'"
-        elif len(known) == len(tables) and not edited and mask.any():
+        elif len(known) == len(tables) and not edited and mask.ndim and mask.any():
             words = known[0].words
             if all(np.array_equal(each.words[..., :2], words[..., :2]) for each in known):
                 moved = _moved_chunks(words, digests, mask)
@@ -627,13 +645,20 @@ def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
     return np.stack([wanted[same], before.reshape(-1, mask.ndim)])
 
 
-def _move_chunks(session: Session, computed: ComputedArrays, selection: Selection) -> None:
+def _move_chunks(
+    session: Session, computed: ComputedArrays, selection: Selection, outside: Mapping[str, ChunkTable]
+) -> None:
     """Set the references of chunks that were at other places before."""
-    wanted, before = selection.moved
+    wanted, before = selection.moved.astype(np.uint32)
     for new in computed.new:
-        table = session.workspace.refs_at(new.path, before.astype(np.uint32))
-        table = replace(table, index=wanted.astype(np.uint32)).sorted()
-        session.workspace.set_refs(new.path, table)
+        old = outside.get(new.path)
+        rows = np.full(len(before), -1) if old is None else old.find_chunks(before)
+        table = session.workspace.refs_at(new.path, before[rows < 0])  # before they are replaced
+        session.workspace.set_refs(new.path, replace(table, index=wanted[rows < 0]).sorted())
+        if old is not None:
+            order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
+            table = replace(old.select_chunks(rows[order]), index=wanted[order])
+            session.workspace.set_refs(new.path, table.sorted())
 
 
 def _replace_refs(session: Session, path: str, table: ChunkTable) -> bool:

@@ -38,6 +38,7 @@ from frazil.pipeline.derivation.operation import (
     Operation,
     Reading,
     ResultState,
+    owner_of,
     table_path,
 )
 from frazil.pipeline.reductions import anomalies, functions
@@ -167,6 +168,7 @@ class _Call:
 
     definition: Definition
     outputs: dict[str, str] = field(default_factory=dict)
+    states: list[str] = field(default_factory=list)
 
     @property
     def group(self) -> str | None:
@@ -178,11 +180,11 @@ class _Call:
         return None if len(found) != 1 or found[0] is None else found[0] or "/"
 
 
-def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
-    """Return the calls with results at ``paths``, and those that these depend on, sources first."""
+def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
+    """Return the calls with results, and the paths of tables and states whose result is gone."""
     nodes = session.workspace.node_table()
     by_id = dict(zip(map(bytes, nodes.ids), nodes.paths_list(), strict=True))
-    all_paths, calls = nodes.paths_list(), dict[tuple[str, str], _Call]()
+    all_paths, calls, gone = nodes.paths_list(), dict[tuple[str, str], _Call](), list[str]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     for row in rows[nodes.is_array[rows]].tolist():
         attributes = array_info(session, all_paths[row]).attributes
@@ -190,8 +192,24 @@ def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
             call = calls.setdefault((definition.id, definition.target), _Call(definition))
-            call.outputs[str(attributes.get("place"))] = path
-    makers = {path: call for call in calls.values() for path in call.outputs.values()}
+            if owner_of(path) is None:
+                call.outputs[str(attributes.get("place"))] = path
+            else:
+                call.states.append(path)
+        elif definition is not None:
+            gone.append(all_paths[row])
+    for call in calls.values():
+        target = call.definition.target.rstrip("/")
+        for path in call.states:
+            if str(owner_of(path)).removeprefix(target) not in call.outputs:
+                gone += [path, table_path(path)]
+    return [call for call in calls.values() if call.outputs], gone
+
+
+def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
+    """Return the calls with results at ``paths``, and those that these depend on, sources first."""
+    calls, _ = _all_calls(session)
+    makers = {path: call for call in calls for path in call.outputs.values()}
     ordered: dict[int, _Call] = {}
 
     def add(call: _Call, above: tuple[_Call, ...] = ()) -> None:
@@ -270,6 +288,9 @@ def _present(
     def present(array: ArrayInfo) -> ArrayInfo | None:
         if array.path in temporary:
             return array
+        if owner_of(array.path) is not None:
+            stored = _with_layout(session, array, array.path)
+            return stored if stored.grid[:3] == array.grid[:3] else array
         place = earlier = array.path.removeprefix(to.path("").rstrip("/"))
         for new, old in before.items():
             if place.endswith(new):
@@ -278,12 +299,7 @@ def _present(
         if path is None:
             return None
         places[path] = place
-        document = dict(array.document)
-        existing = array_info(session, path)
-        if existing.ndim == array.ndim and existing.document["data_type"] == document["data_type"]:
-            # The layout of the first run stays: a chunk may have been as long as a shorter array.
-            document |= {name: existing.document[name] for name in _LAYOUT}
-        return ArrayInfo(path, document)
+        return _with_layout(session, array, path)
 
     computed, transferred = list[ComputedArrays](), list[TransferredArray]()
     moved: dict[str, str] = {}
@@ -293,6 +309,8 @@ def _present(
             moved |= {one.path: other.path for one, other in zip(each.new, new, strict=True)}
             block = tuple(-(-n // step) * step for n, step in zip(each.block, new[0].grid, strict=True))
             computed.append(replace(each, new=new, block=block))
+    # States go with their results.
+    computed = [each for each in computed if owner_of(each.new[0].path) in (None, *moved)]
     is_whole = call.group is not None
 
     def stays(path: str) -> bool:
@@ -308,6 +326,18 @@ def _present(
     drivers = [each for each in outputs.coordinates if stays(each.new.path)]
     kept = replace(outputs, computed=computed, transferred=transferred, coordinates=drivers)
     return replace(plan, outputs=kept), places
+
+
+def _with_layout(session: Session, array: ArrayInfo, path: str) -> ArrayInfo:
+    """Return an array at a path, with the layout of an array that exists there.
+
+    The layout of the first run stays: a chunk may have been as long as a shorter array.
+    """
+    document = dict(array.document)
+    existing = array_info(session, path) if session.workspace.is_array(path) else array
+    if existing.ndim == array.ndim and existing.document["data_type"] == document["data_type"]:
+        document |= {name: existing.document[name] for name in _LAYOUT}
+    return ArrayInfo(path, document)
 
 
 def _survey(session: Session, refresh: _Refresh) -> tuple[DerivedArray, ...]:
@@ -498,8 +528,11 @@ class _Chain:
     run: BlockRun | None = None
 
     def start(self, session: Session) -> Tasks:
-        """Find the calls."""
+        """Find the calls, and delete tables and states whose result is gone."""
         self.run = None
+        _, gone = _all_calls(session)
+        for path in gone:
+            session.workspace.delete_node(path)
         self.calls = [
             call
             for call in _calls(session, self.task.paths)
