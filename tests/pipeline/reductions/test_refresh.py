@@ -14,6 +14,7 @@ import frazil
 from frazil.answers.kernels import STATISTICS
 from frazil.pipeline import (
     Inline,
+    Limits,
     Target,
     Version,
     anomaly,
@@ -50,6 +51,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "median of months": lambda repo, **to: climatology(repo, T, "month", "median", **to),
     "anomaly": lambda repo, **to: anomaly(repo, T, repo, group="months mean", **to),
 }
+
+
+#: Other tasks, and other chunks of results.
+SMALL = Limits(task=50, block=200, chunk=100, state=900)
 
 
 def times(repo: Any) -> int:
@@ -134,7 +139,7 @@ def require_same_bits(repo: frazil.Repository, names: list[str], change: str) ->
     repo.create_branch(branch, repo.lookup_branch("main"))
     for name in names:
         version = Version.of(repo, branch=branch) if name == "anomaly" else Version.of(repo)
-        OPERATIONS[name](version, to=Target(repo, branch, f"fresh {name}"), engine=Inline())
+        OPERATIONS[name](version, to=Target(repo, branch, f"fresh {name}"), engine=Inline(), limits=SMALL)
         expected, found = contents(repo, branch, f"fresh {name}"), contents(repo, "main", name)
         assert [path for path in expected if expected[path] != found.get(path)] == []
         assert expected.keys() == found.keys()

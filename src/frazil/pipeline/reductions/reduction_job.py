@@ -414,7 +414,7 @@ class ReductionArrays:
         box = reduction.joined_chunks(_STATE_CELLS)
         if math.prod(box) > most:
             box = block_shape(box, (1,) * len(box), 1, most)
-        size = reduction.column * (reduction.unit // reduction.step)
+        size = reduction.column // reduction.step * min(reduction.unit, reduction.length)
         room = min(most, limits.block // max(1, size))
         blocks = block_shape(reduction.retained_shape, box, 1, max(1, room))
         rows = max(1, min(limits.block // (size * reduction.per_leaf), most) // max(1, math.prod(blocks)))

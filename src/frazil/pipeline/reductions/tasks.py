@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
 from frazil.answers.kernels import (
@@ -87,17 +88,16 @@ class RowReader:
         """The number of states."""
         return (self.rows[1] - self.rows[0]) * self.reduction.inner
 
-    def reads(self) -> Iterator[CellsRead]:
+    def reads(self, array: zarr.Array[Any]) -> Iterator[CellsRead]:
         """Yield the values of whole units, or of whole pieces of one unit, in their order."""
         reduction = self.reduction
-        array = open_array(self.session, reduction.field.path)
         needed = reduction.leaves.needed(*self.rows)
         step = reduction.step
         chunks = np.unique(needed // step)
         per_unit = reduction.unit // step
         units = np.unique(chunks // per_unit)
         box = math.prod(np.subtract(self.high, self.low).tolist())
-        size = reduction.field.raw.itemsize * reduction.unit * max(1, box)
+        size = reduction.field.raw.itemsize * min(reduction.unit, reduction.length) * max(1, box)
         others = block_shape(reduction.others_shape, reduction.piece, size, self.block)
         together = max(1, self.block // max(1, size * math.prod(others)))
         if others != tuple(reduction.others_shape):
@@ -154,9 +154,10 @@ class RowReader:
         targets = np.arange(self.count)
         states = [empty_partial(kernel, targets, shape) for kernel in kernels]
         if not self._absorb_tiles(states):
+            array = open_array(self.session, reduction.field.path)
             for low, high in self._read_boxes():
                 has_cells = np.zeros(len(targets), np.bool_)
-                for read in replace(self, low=low, high=high).reads():
+                for read in replace(self, low=low, high=high).reads(array):
                     self._fold(read, states, has_cells)
         return [
             tuple(field.reshape(count, reduction.inner, *shape) for field in state.fields) for state in states
@@ -167,7 +168,7 @@ class RowReader:
         reduction = self.reduction
         shape = np.subtract(self.high, self.low).tolist()
         grid = [max(1, min(step, n)) for step, n in zip(reduction.retained_grid, shape, strict=True)]
-        size = reduction.field.raw.itemsize * reduction.unit * max(1, math.prod(reduction.others_shape))
+        size = reduction.column // reduction.step * min(reduction.unit, reduction.length)
         yield from _boxes(self.low, self.high, block_shape(shape, grid, size, self.block))
 
     def _fold(self, read: CellsRead, states: list[Partial], has_cells: NDArray[np.bool_]) -> None:
@@ -377,7 +378,7 @@ class RowReader:
         values: Values | None = None
         codes = [np.zeros(0, np.int64)]
         row = 0
-        for read in self.reads():
+        for read in self.reads(open_array(self.session, reduction.field.path)):
             if values is None:  # after the first read, which needs the same memory again for a while
                 values = np.empty((count, *shape), reduction.field.dtype)
             for region, at in self.slabs(read):
