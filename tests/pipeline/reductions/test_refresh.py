@@ -165,3 +165,51 @@ def test_a_refresh_has_the_bits_of_the_operation(
         require_same_bits(repo, names, change)
         if name == "by time":  # its weights have no more days
             break
+
+
+def test_an_appended_step_costs_a_path_of_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SLAB", 1_000)
+    monkeypatch.setattr(plan, "STORED_FROM", 1_000)
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    encoding = {"t": {"chunks": (8, 3, 4)}, "time": {"chunks": (10_000,), "units": "days since 2020-01-01"}}
+    write(repo, days(0, 6_000), encoding=encoding)
+    calls: dict[str, Callable[..., Any]] = {
+        "mean": lambda **to: reduce(repo, T, "time", **to),
+        "months": lambda **to: climatology(repo, T, **to),
+        "bins": lambda **to: resample(repo, T, "MS", limits=Limits(chunk=16_000), **to),
+    }
+    full = {name: call(to=Target(repo, group=name), engine=Inline()).metrics for name, call in calls.items()}
+    write(repo, days(6_000, 6_001), append_dim="time")
+    for name in calls:
+        report = refresh(repo, [name], engine=Inline())
+        assert report.report.arrays[0].chunks == 1
+        metrics = report.apply().metrics
+        assert metrics is not None
+        assert metrics.bytes_read < 0.04 * full[name].bytes_read
+
+
+def hidden_arrays(repo: frazil.Repository) -> list[str]:
+    nodes = repo.readonly_session("main").workspace.node_table()
+    paths = zip(nodes.paths_list(), nodes.is_array.tolist(), strict=True)
+    return [path for path, is_array in paths if is_array and path.startswith("/.frazil/")]
+
+
+def test_states_go_with_their_result(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SLAB", 96)
+    monkeypatch.setattr(plan, "STORED_FROM", 96)
+    for name in ("time", "quantile"):
+        OPERATIONS[name](repo, to=Target(repo, group=name), engine=Inline())
+    paths = hidden_arrays(repo)
+    assert any(path.startswith("/.frazil/states/time/data") for path in paths)
+    assert [row.path.split("/")[1] for row in derived(repo).arrays] == ["quantile", *["time"] * len(HOW)]
+    rest = {name: each for name, each in contents(repo, "main", "time").items() if "mean" not in name}
+    with repo.transaction("main", message="delete one result") as store:
+        del zarr.open_group(store, path="time/data")["t_mean"]
+        del zarr.open_group(store)["quantile"]
+    refresh(repo, engine=Inline()).apply()
+    assert not [path for path in hidden_arrays(repo) if "quantile" in path]
+    assert contents(repo, "main", "time") == rest
+    with repo.transaction("main", message="delete all") as store:
+        del zarr.open_group(store)["time"]
+    refresh(repo, engine=Inline()).apply()
+    assert hidden_arrays(repo) == []

@@ -476,7 +476,9 @@ class ReductionArrays:
         if reduction.is_exact:
             room = min(limits.chunk // (width * groups), limits.task // (8 * over))
         else:
-            room = min(limits.chunk // 8, limits.state // width if has_states else limits.task // 4 // read)
+            # An axis that grows is the first one: a refresh computes its last chunk.
+            most_read = limits.chunk if reduction.retained[:1] == (0,) else limits.task // 4
+            room = min(limits.chunk // 8, limits.state // width if has_states else most_read // read)
         box = reduction.joined_chunks(room)
         most = max(1, limits.state // (width * reduction.inner))
         if not reduction.is_exact and math.prod(box) > most:
