@@ -130,6 +130,11 @@ class Operation:
         """Add an operation to those that a definition may name."""
         Operation.known[cls.name] = cls
 
+    @property
+    def job_name(self) -> str:
+        """The name of the function that users call."""
+        return self.name
+
     def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return what the operation makes of the arrays of a session."""
         raise NotImplementedError
@@ -149,7 +154,7 @@ class Operation:
         step = BlockRun(self, plan, reading, target, options.get("engine"))
         rounds = range(1, step.rounds + 1)
         job = Job(
-            self.name,
+            self.job_name,
             target,
             step.prepare,
             compute_blocks,
@@ -221,6 +226,8 @@ class DigestTable:
                 ),
                 dtype=np.uint64,
                 attributes=attributes,
+                # xarray opens all groups of a tree.
+                dimension_names=[*(f"{path.rpartition('/')[2]}_{axis}" for axis in range(len(rows))), "word"],
                 overwrite=session.workspace.node(at) is not None,
             )
         stored = open_array(session, at, "r+")

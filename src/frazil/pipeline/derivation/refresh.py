@@ -189,7 +189,7 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     for row in rows[nodes.is_array[rows]].tolist():
         attributes = array_info(session, all_paths[row]).attributes
         definition, node = Definition.parse(attributes), attributes.get("node")
-        path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
+        path = by_id.get(id_from_text(str(node), NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
             call = calls.setdefault((definition.id, definition.target), _Call(definition))
             if owner_of(path) is None:

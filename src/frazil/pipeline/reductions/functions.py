@@ -83,9 +83,8 @@ def reduce(
         ([2.0, 3.0], 'time: mean')
     """
     # A result of one statistic is in a group of that name, results of several are in `reduce`.
-    name = how if isinstance(how, str) else "reduce"
     operation = Reduction(names_of(paths), _how(how), None if dims is None else names_of(dims))
-    return run_reduction(operation, source, options, name)
+    return run_reduction(operation, source, options)
 
 
 @takes_options
@@ -290,7 +289,7 @@ def groupby(
         [1.5, 4.0]
     """
     operation = LabelGroups(names_of(paths), _how(how), None if dims is None else names_of(dims), {}, by)
-    return run_reduction(operation, source, options, "groupby")
+    return run_reduction(operation, source, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +369,7 @@ def climatology(
     require_choice("period", period, PERIODS)
 
     operation = Climatology(names_of(paths), _how(how), None, {}, period, years, time)
-    return run_reduction(operation, source, options, "climatology")
+    return run_reduction(operation, source, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +448,7 @@ def resample(
         [4.0, 8.0]
     """
     operation = Resampling(names_of(paths), _how(how), None, {}, freq, time, closed, label)
-    return run_reduction(operation, source, options, "resample")
+    return run_reduction(operation, source, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,7 +535,7 @@ def zonal_stats(
     operation = ZonalStatistics(
         names_of(paths), _how(how), None if dims is None else names_of(dims), {}, zones, latitude
     )
-    return run_reduction(operation, source, options, "zonal_stats")
+    return run_reduction(operation, source, options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -422,7 +422,12 @@ class ReductionArrays:
         shape = (int(offsets[-1]), reduction.words, reduction.inner, *reduction.retained_shape)
         chunks = tuple(max(1, n) for n in (1, *shape[1:3], *box))
         new = self.source.with_dtype(
-            path, np.uint64, shape=shape, dims=[None] * len(shape), chunks=chunks, attributes={}
+            path,
+            np.uint64,
+            shape=shape,
+            dims=[f"{number}_{axis}" for axis in range(len(shape))],
+            chunks=chunks,
+            attributes={},
         )
         compute = StateBlocks(reduction, limits.block, below)
         axes = range(3, len(shape))
@@ -515,6 +520,11 @@ class Reduction(Operation):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def job_name(self) -> str:
+        """The name of the function that users call: that of the statistic, if it is one."""
+        return self.how if self.name == "reduce" and isinstance(self.how, str) else self.name
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The coordinates with the labels of groups."""
         return ()
@@ -577,11 +587,11 @@ def result_coordinates(
             named["quantile"] = ("quantile",), np.array(measure.q), {}
         grouping = reduction.grouping
         if grouping is not None:
-            attributes = dict(grouping.attributes)
+            own = dict(grouping.attributes)
             if grouping.bounds is not None:
-                attributes["bounds"] = bounds = f"{grouping.name}_bnds"
+                own["bounds"] = bounds = f"{grouping.name}_bnds"
                 named[bounds] = (grouping.name, "bnds"), grouping.bounds, {}
-            named[grouping.name] = (grouping.name,), grouping.labels, attributes
+            named[grouping.name] = (grouping.name,), grouping.labels, own
         for name, (dims, values, attributes) in named.items():
             if values.dtype.kind in "UO":
                 values = values.astype(np.dtypes.StringDType())
@@ -621,10 +631,10 @@ def coordinates_to_write(
     return [each for path, each in coordinates.items() if not same or path != each.old.path]
 
 
-def run_reduction(operation: Reduction, source: Source, choices: ReductionOptions, name: str) -> JobResult:
+def run_reduction(operation: Reduction, source: Source, choices: ReductionOptions) -> JobResult:
     """Run an operation as one job. ``choices`` are the options that the caller passes."""
     version = Version.of(source)
-    target = target_or_group(version, choices.get("to"), name)
+    target = target_or_group(version, choices.get("to"), operation.job_name)
     others = {*RunOptions.__annotations__, "to", "limits"}
     own = {key: value for key, value in choices.items() if key not in others}
     for argument, names in (("paths", operation.paths), ("how", names_of(operation.how))):

@@ -136,11 +136,11 @@ class RowReader:
         low, high = ([corner[axis] for axis in reduction.others] for corner in (read.low, read.high))
         for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(read.at)], strict=True):
             for start, stop in _boxes([0] * len(low), np.subtract(high, low).tolist(), reduction.piece):
-                corners = [
+                corners = (
                     [dict(zip(reduction.others, part, strict=True)).get(axis, end) for axis in reduction.over]
-                    for part, end in ((start, first), (stop, last))
-                ]
-                for begin, end in _boxes(*corners, reduction.slab):
+                    for part, end in ((start, int(first)), (stop, int(last)))
+                )
+                for begin, end in _boxes(next(corners), next(corners), reduction.slab):
                     over = dict(zip(reduction.over, map(slice, begin, end), strict=True))
                     region = tuple(over.get(axis, slice(None)) for axis in range(len(read.low)))
                     at = read.at[over[reduction.sequence]] if reduction.sequence is not None else read.at
@@ -212,7 +212,7 @@ class RowReader:
 
         def spread(values: Values, on: Sequence[int]) -> Values:
             """Return values with an axis for each reduced axis."""
-            turned = values.transpose(sorted(range(len(on)), key=on.__getitem__))
+            turned = values.transpose(np.argsort(on).tolist())
             return turned.reshape([lengths[axis] if axis in on else 1 for axis in reduction.over])
 
         place = () if reduction.sequence is None else (reduction.sequence,)
