@@ -145,6 +145,7 @@ def require_same_bits(repo: frazil.Repository, names: list[str], change: str) ->
         assert expected.keys() == found.keys()
 
 
+@pytest.mark.sample(2, 8)
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("slab", [96, 4_000_000])
 def test_a_refresh_has_the_bits_of_the_operation(
