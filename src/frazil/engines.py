@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final, Literal, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from frazil.arguments import wrong_type
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 type Task = Callable[[bytes, bytes], bytes]
 
@@ -70,16 +74,21 @@ class Engine(Protocol):
         ...
 
 
+@cache
+def _registered() -> EntryPoints:
+    # It takes 20 ms to import, and most processes name no engine.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=_GROUP)
+
+
 def engine_of(engine: Engine | EngineName) -> Engine:
     """Return the engine that the caller passes or names."""
     if not isinstance(engine, str):
         if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
             raise wrong_type("engine", engine, "Engine", "None")
         return engine
-    # It takes 20 ms to import, and most processes name no engine.
-    from importlib.metadata import entry_points
-
-    registered = entry_points(group=_GROUP)
+    registered = _registered()
     if engine not in registered.names:
         *names, last = map(repr, sorted(registered.names))
         near = _NEAR.get(str(engine)) or suggest(engine, registered.names)

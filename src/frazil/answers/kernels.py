@@ -466,7 +466,10 @@ class Extreme(Kernel):
     def finish_fields(self, fields: Fields) -> Values:
         """Return the extreme values; NaN where there are too few cells."""
         least = 0 if self.are_truths else max(1, self.min_count or 1)
-        return enough_cells(fields[1], fields[0], least)
+        values = fields[1]
+        if values.dtype.kind == "f":  # which of two zeros is smaller depends on their order
+            values = values + values.dtype.type(0)
+        return enough_cells(values, fields[0], least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,11 +130,7 @@ class Limits:
             enough tasks, and at least 8 MB.
         block: The values that a task reads at once, before decoding. Default: 32 MB.
         state: The partial results that one task holds. Default: 256 MB.
-        small: The largest result whose partial results are sent to the driver. Default: 32 MB.
-        returned: The partial results that the driver gets in total. Default: 256 MB.
         chunk: The chunks of the result, if several small chunks are combined. Default: 4 MB.
-        columns: The number of tasks among which a large reduction with a small result is divided. This is
-            not a number of bytes. Default: 16.
 
     >>> from frazil.pipeline import Limits
     >>> Limits(task=1_000_000).task
@@ -144,10 +140,7 @@ class Limits:
     task: int = 128 * MB
     block: int = 32 * MB
     state: int = 256 * MB
-    small: int = 32 * MB
-    returned: int = 256 * MB
     chunk: int = 4 * MB
-    columns: int = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ import frazil
 from frazil.pipeline import Inline, Target
 from frazil.pipeline.reductions import Limits, groupby, reduce, resample, zonal_stats
 
-#: Small enough that every way is taken: few bytes in a block, a task, a result.
+#: Small enough that every way is taken: few bytes in a block, a task, a result, and states that are stored.
 WAYS = {
     "values": Limits(task=600, block=200, chunk=200),
-    "whole": Limits(task=600, block=200, small=0, chunk=200, state=2000),
-    "stored": Limits(task=20, block=100, small=0, chunk=100, columns=1000),
+    "whole": Limits(task=600, block=200, chunk=200, state=2000),
+    "stored": Limits(task=20, block=100, chunk=100),
 }
 #: Each example is a repository; the profile that looks for new ones has more.
 few = settings(max_examples=3, phases=[Phase.generate])

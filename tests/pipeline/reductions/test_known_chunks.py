@@ -10,14 +10,32 @@ import xarray as xr
 import zarr
 
 import frazil
-import frazil.pipeline as ops
 from frazil.answers.plan import RegionPlan
+from frazil.pipeline import (
+    Condition,
+    Finite,
+    JobResult,
+    Limits,
+    Monotonic,
+    NanShare,
+    Range,
+    Report,
+    RuleCheck,
+    StatisticsAgainst,
+    Target,
+    groupby,
+    reduce,
+    resample,
+    validate,
+    zonal_stats,
+)
 from frazil.pipeline.reductions import tasks
 from frazil.pipeline.reductions.fields import region_plan
 from frazil.pipeline.validation import operation
 from frazil.storage.checks import TRAFFIC
 
-HOW = ("count", "sum", "mean", "std", "var", "min", "max", "any", "all")
+#: Statistics that chunks give with the bits of their values: sums and means only for integers.
+HOW = ("count", "sum", "min", "max", "any", "all")
 SHAPE = (22, 4, 6)
 #: The data type, the fill value and the attributes of arrays of all kinds of numbers.
 KINDS: dict[str, tuple[str, Any, dict[str, Any]]] = {
@@ -85,18 +103,18 @@ def archive(chunks: tuple[int, ...], *, has_shards: bool, statistics: bool) -> f
     return stored(arrays, 13, statistics=statistics)
 
 
-def compute(repo: frazil.Repository, name: str, **options: Any) -> ops.JobResult:
-    options = {"engine": "inline", "to": ops.Target(repo, group="out"), **options}
+def compute(repo: frazil.Repository, name: str, **options: Any) -> JobResult:
+    options = {"engine": "inline", "to": Target(repo, group="out"), **options}
     how, path = options.pop("how"), paths(repo)
     calls: dict[str, Any] = {
-        "all": lambda: ops.reduce(repo, path, how=how, **options),
-        "steps": lambda: ops.reduce(repo, path, ("lat", "lon"), how, **options),
-        "maps": lambda: ops.reduce(repo, path, "time", how, **options),
-        "bins": lambda: ops.resample(repo, path, "5D", how, **options),
-        "months": lambda: ops.groupby(repo, path, "time.month", how, dims=("lat", "lon"), **options),
-        "zones": lambda: ops.zonal_stats(repo, path, zones(repo), how, **options),
+        "all": lambda: reduce(repo, path, how=how, **options),
+        "steps": lambda: reduce(repo, path, ("lat", "lon"), how, **options),
+        "maps": lambda: reduce(repo, path, "time", how, **options),
+        "bins": lambda: resample(repo, path, "5D", how, **options),
+        "months": lambda: groupby(repo, path, "time.month", how, dims=("lat", "lon"), **options),
+        "zones": lambda: zonal_stats(repo, path, zones(repo), how, **options),
     }
-    result: ops.JobResult = calls[name]()
+    result: JobResult = calls[name]()
     return result
 
 
@@ -125,14 +143,15 @@ CHUNKS = {
     "months": (1, 4, 6),
     "zones": (1, 4, 3),
 }
-SMALL = ops.Limits(task=1500, block=800, chunk=1000)
-STORED = ops.Limits(task=1500, block=800, small=0, chunk=500, columns=1000)
+SMALL = Limits(task=1500, block=800, chunk=1000)
+STORED = Limits(task=1500, block=800, chunk=500)
 CASES = [
     *[("all", {"how": HOW}), ("all", {"how": HOW, "skipna": False, "limits": SMALL})],
     *[("all", {"how": HOW[:-1], "decode": False}), ("all", {"how": HOW[:-1], "valid_range": True})],
-    *[("steps", {"how": HOW[1:5], "limits": SMALL}), ("maps", {"how": ("min", "std"), "limits": STORED})],
-    *[("bins", {"how": ("count", "var")}), ("months", {"how": ("sum", "max"), "min_count": 3})],
+    *[("steps", {"how": HOW[:4], "limits": SMALL}), ("maps", {"how": ("min", "mean"), "limits": STORED})],
+    *[("bins", {"how": ("count", "mean")}), ("months", {"how": ("sum", "max"), "min_count": 3})],
     *[("zones", {"how": ("mean", "any"), "limits": SMALL}), ("steps", {"how": ("mean", "first")})],
+    ("all", {"how": ("count", "std")}),
 ]
 
 
@@ -145,19 +164,15 @@ def test_statistics_change_no_result(
         archive(CHUNKS[name], has_shards=has_shards, statistics=each) for each in (True, False)
     )
     job = compute(with_them, name, **options)
-    monkeypatch.setattr(tasks, "tile_part", lambda *_: None)  # it knows chunks that nobody wrote
+    monkeypatch.setattr(tasks, "region_plan", lambda *_, **__: None)  # it knows chunks that nobody wrote
     all_reads = compute(without, name, **options).metrics.bytes_read
     ours, expected = results(with_them), results(without)
     assert ours.keys() == expected.keys()
     for key, values in expected.items():
         assert ours[key].dtype == values.dtype
-        single = values.dtype.itemsize == 4 and values.dtype.kind == "f"
-        rtol = 0 if values.dtype.kind != "f" else 2e-6 if single else 1e-12
-        if key in ("large_std", "large_var"):  # the mean of a chunk near 2**45 has a rounding of 1/256
-            rtol = 1e-3
-        np.testing.assert_allclose(ours[key], values, rtol=rtol, atol=min(1e-4, 100 * rtol), err_msg=key)
+        np.testing.assert_array_equal(ours[key], values, err_msg=key)
     reads = job.metrics.bytes_read
-    assert reads < all_reads if "first" not in options["how"] else reads == all_reads
+    assert reads == all_reads if {"first", "std"} & {*options["how"]} else reads < all_reads
 
 
 DAY = 6 * 8 * 4
@@ -180,30 +195,25 @@ READS = [
 def test_only_other_chunks_are_read(name: str, chunks: tuple[int, ...], size: int) -> None:
     values = np.random.default_rng(1).normal(280, 10, (59, 6, 8)).astype("f4")
     repo = stored({"x": ({"chunks": chunks}, values)}, 2, statistics=True)
-    assert compute(repo, name, how="mean").metrics.bytes_read == size
+    assert compute(repo, name, how="max").metrics.bytes_read == size
 
 
-def outcome(report: ops.Report) -> list[tuple[Any, ...]]:
+def outcome(report: Report) -> list[tuple[Any, ...]]:
     return [(row.rule, row.ok, row.expected, row.found, row.where) for row in report.rows]
 
 
-@pytest.mark.parametrize(("bound", "limits"), [(-20, ops.Limits()), (9, SMALL), (35, SMALL)])
-def test_statistics_change_no_report(limits: ops.Limits, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bound", "limits"), [(-20, Limits()), (9, SMALL), (35, SMALL)])
+def test_statistics_change_no_report(limits: Limits, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with_them, without = (
         archive((2, 2, 3), has_shards=bound == 9, statistics=each) for each in (True, False)
     )
     rules: list[Any] = []
     for path in paths(without):
-        rules += [
-            ops.Range(path, min=bound),
-            ops.Range(path, max=bound),
-            ops.NanShare(path),
-            ops.NanShare(path, 0.5, 0.1),
-        ]
-        rules += [ops.Finite(path), ops.Finite(path, nan=True), ops.StatisticsAgainst(path, relative=1e-9)]
-    report = ops.validate(with_them, rules, engine="inline", limits=limits)
+        rules += [Range(path, min=bound), Range(path, max=bound), NanShare(path), NanShare(path, 0.5, 0.1)]
+        rules += [Finite(path), Finite(path, nan=True), StatisticsAgainst(path, relative=1e-9)]
+    report = validate(with_them, rules, engine="inline", limits=limits)
     monkeypatch.setattr(operation, "region_plan", lambda *_: None)
-    expected = ops.validate(without, rules, engine="inline", limits=limits)
+    expected = validate(without, rules, engine="inline", limits=limits)
     assert outcome(report) == outcome(expected)
 
 
@@ -221,10 +231,10 @@ def test_an_order_is_read_up_to_the_first_offence(
         with repo.transaction("main", message="x") as store:
             for name, data in (("bad", values), ("good", np.sort(values)[:: 1 if increasing else -1])):
                 zarr.create_array(store, name=f"data/{name}", data=data, chunks=(1000,), compressors=None)
-        rules = [ops.Monotonic(f"/data/{name}", increasing, strictly) for name in ("bad", "good")]
-        outcomes.append(outcome(ops.validate(repo, rules, engine="inline")))
+        rules = [Monotonic(f"/data/{name}", increasing, strictly) for name in ("bad", "good")]
+        outcomes.append(outcome(validate(repo, rules, engine="inline")))
         TRAFFIC.take_counts()
-        ops.validate(repo, rules[:1], engine="inline")
+        validate(repo, rules[:1], engine="inline")
         reads.append(TRAFFIC.take_counts().bytes_read // 8000)
     assert outcomes[0] == outcomes[1]
     assert [row[1] for row in outcomes[0]] == [False, not strictly]
@@ -237,7 +247,7 @@ def test_an_order_is_read_up_to_the_first_offence(
         return plan
 
     monkeypatch.setattr(operation, "region_plan", lie)
-    assert outcome(ops.validate(repo, rules, engine="inline")) == outcomes[0]
+    assert outcome(validate(repo, rules, engine="inline")) == outcomes[0]
 
 
 def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +265,11 @@ def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(operation.ArrayScan, "summary", summary)
     path = "/data/x"
-    allowed = [ops.NanShare(path, 0.1), ops.Finite(path, nan=True), ops.StatisticsAgainst(path)]
-    assert ops.validate(repo, allowed, engine="inline").ok
+    allowed = [NanShare(path, 0.1), Finite(path, nan=True), StatisticsAgainst(path)]
+    assert validate(repo, allowed, engine="inline").ok
     assert days == []
-    above = ops.Condition(path, "> 0 or in (-inf, 0)")
-    report = ops.validate(repo, [ops.Range(path, 0, 400), ops.NanShare(path), above], engine="inline")
+    above = Condition(path, "> 0 or in (-inf, 0)")
+    report = validate(repo, [Range(path, 0, 400), NanShare(path), above], engine="inline")
     assert [row.where.partition(" time")[0] for row in report.rows] == [
         "index (7, 2, 3),",
         "index (11, 0, 5),",
@@ -269,6 +279,6 @@ def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None
     days.clear()
     with repo.transaction("main", message="day 3") as store:  # its handle writes no statistics
         zarr.open_array(store, path="data/x")[3] = 281
-    check = ops.RuleCheck(repo, [ops.Range(path, max=1000)])
+    check = RuleCheck(repo, [Range(path, max=1000)])
     assert check(repo.readonly_session("main")).ok
     assert days == [3]

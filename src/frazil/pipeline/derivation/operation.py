@@ -28,6 +28,7 @@ from frazil.jobs.blocks import I64, block_shape, cells, groups, sizes, split
 from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import (
     BoundedRunOptions,
+    Input,
     Job,
     JobResult,
     Phase,
@@ -50,12 +51,15 @@ from frazil.pipeline.derivation.relations import (
     reference_hashes,
 )
 from frazil.pipeline.transform.arrays import (
+    STATES,
     TABLES,
     ArrayInfo,
     Json,
     Shape,
     array_info,
     arrays_below,
+    bounds_path,
+    clipped_chunks,
     coordinate_paths,
     open_array,
 )
@@ -102,7 +106,7 @@ class BlockPlan:
     """What a call of an operation makes of ``inputs``: ``outputs``, with ``parameters`` for the record.
 
     ``in_place``: it replaces its inputs. With ``fetches_virtual``, virtual chunks that are transferred become
-    native ones.
+    native ones. ``others`` are inputs of the job besides.
     """
 
     inputs: Sequence[ArrayInfo]
@@ -110,6 +114,7 @@ class BlockPlan:
     parameters: Json
     in_place: bool = False
     fetches_virtual: bool = False
+    others: tuple[Input, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,11 @@ class Operation:
     def __init_subclass__(cls) -> None:
         """Add an operation to those that a definition may name."""
         Operation.known[cls.name] = cls
+
+    @property
+    def job_name(self) -> str:
+        """The name of the function that users call."""
+        return self.name
 
     def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return what the operation makes of the arrays of a session."""
@@ -144,13 +154,13 @@ class Operation:
         step = BlockRun(self, plan, reading, target, options.get("engine"))
         rounds = range(1, step.rounds + 1)
         job = Job(
-            self.name,
+            self.job_name,
             target,
             step.prepare,
             compute_blocks,
             step.finish,
             plan.parameters,
-            (version.input(inputs),),
+            (version.input(inputs), *plan.others),
             tuple(each.path for each in new) or tuple(inputs),
             phases=tuple(
                 Phase(functools.partial(step.prepare_round, each), compute_blocks) for each in rounds
@@ -165,6 +175,40 @@ class Operation:
 def table_path(path: str) -> str:
     """Return the path of the table of a result."""
     return f"{TABLES}{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTarget(Target):
+    """The target of a refresh: the paths of results are those that the results have now.
+
+    ``outputs`` are the present paths by the paths below the target of the first run, ``first_group``.
+    ``first_paths`` are the paths of the sources in the first run, by their present paths.
+    """
+
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    first_paths: Mapping[str, str] = field(default_factory=dict)
+    first_group: str = "/"
+
+    def path(self, name: str) -> str:
+        """Return the present path of a result, from the path below the target."""
+        place = f"/{name.strip('/')}"
+        named = [path for path in self.first_paths if place.endswith(path)]
+        if named:
+            place = place.removesuffix(named[0]) + self.first_paths[named[0]]
+        return self.outputs.get(place) or Target(self.repo, self.branch, self.group).path(place)
+
+
+def states_path(to: Target, path: str) -> str:
+    """Return the group of the states of a result, by the path of the result in the first run."""
+    if isinstance(to, ResultTarget):
+        places = {present: place for place, present in to.outputs.items()}
+        path = Target(to.repo, to.branch, to.first_group).path(places.get(path, path))
+    return f"{STATES}{path}"
+
+
+def owner_of(path: str) -> str | None:
+    """Return the path in the first run of the result that states belong to; None for other arrays."""
+    return path.removeprefix(STATES).rpartition("/")[0] if path.startswith(f"{STATES}/") else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,9 +257,13 @@ class DigestTable:
                 session.store,
                 name=at.strip("/"),
                 shape=self.words.shape,
-                chunks=block_shape(self.words.shape, (*rows, 3), 8, _TABLE_BYTES),
+                chunks=clipped_chunks(
+                    block_shape(self.words.shape, (*rows, 3), 8, _TABLE_BYTES), self.words.shape
+                ),
                 dtype=np.uint64,
                 attributes=attributes,
+                # xarray opens all groups of a tree.
+                dimension_names=[*(f"{path.rpartition('/')[2]}_{axis}" for axis in range(len(rows))), "word"],
                 overwrite=session.workspace.node(at) is not None,
             )
         stored = open_array(session, at, "r+")
@@ -308,7 +356,7 @@ class Selection:
 
     ``moved`` are chunks that another chunk of the stored result has: their coordinates, and those of the
     chunk before, shape (2, n, dimensions). ``key`` is a hash of what all chunks depend on.
-    ``reason`` says why all chunks are computed. ``edited`` are the paths of results that somebody has changed.
+    ``reason`` says why all chunks are computed. ``edited`` are the paths of results that others have changed.
     """
 
     mask: NDArray[np.bool_]
@@ -356,6 +404,8 @@ class BlockRun:
     transferred: dict[str, U64] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     edited: set[str] = field(default_factory=set)
+    #: The chunks that a shorter result has no more: it may have them at other places.
+    outside: dict[str, ChunkTable] = field(default_factory=dict)
 
     @functools.cached_property
     def definition(self) -> Definition:
@@ -431,21 +481,27 @@ class BlockRun:
     def results(self) -> list[ResultState]:
         """Return what the run finds of each result."""
         temporary = {each.path for each in self.plan.outputs.temporary}
-        rows = []
+        rows, of_states = [], dict[str | None, int]()
+        coordinates = {each.new.path for each in self.plan.outputs.coordinates}
+        coordinates |= {each.new.path for each in self.plan.outputs.transferred} - self.transferred.keys()
+        has_labels_behind = not self.changed.isdisjoint(coordinates)
         for number, computed in enumerate(self.computed):
             selection = self.selections.get(number)
             if selection is None:  # its round is not prepared yet
                 continue
             for path in (new.path for new in computed.new if new.path not in temporary):
+                if (owner := owner_of(path)) is not None:
+                    of_states[owner] = of_states.get(owner, 0) + selection.bytes_read
+                    continue
+                size = selection.bytes_read + of_states.get(owner_of(states_path(self.target, f"{path}/")), 0)
                 counts = int(selection.mask.sum()), selection.mask.size
                 is_edited = path in selection.edited
-                is_behind = self._is_behind(path)
-                rows.append(
-                    ResultState(path, is_behind, is_edited, *counts, selection.bytes_read, selection.reason)
-                )
+                is_behind = has_labels_behind or self._is_behind(path)
+                rows.append(ResultState(path, is_behind, is_edited, *counts, size, selection.reason))
         for path, digests in self.transferred.items():
             count = digests[..., 0].size
-            rows.append(ResultState(path, self._is_behind(path), path in self.edited, 0, count, 0, ""))
+            is_behind = has_labels_behind or self._is_behind(path)
+            rows.append(ResultState(path, is_behind, path in self.edited, 0, count, 0, ""))
         return rows
 
     def _is_behind(self, path: str) -> bool:
@@ -483,16 +539,18 @@ class BlockRun:
             create_array(session, self.reading.session, old, new)
         elif existing.document != new.document:
             self.changed.add(new.path)
-            index = session.chunk_table(new.path).index
-            outside = (index >= np.array(cells(new.shape, new.grid), np.uint32)).any(axis=1)
+            table = session.chunk_table(new.path)
+            outside = (table.index >= np.array(cells(new.shape, new.grid), np.uint32)).any(axis=1)
             if outside.any():  # a longer array must not have them again
-                session.workspace.delete_refs(new.path, index[outside])
+                self.outside[new.path] = table.select_chunks(outside)
+                session.workspace.delete_refs(new.path, table.index[outside])
             session.workspace.set_node(new.path, new.encoded())
 
     def _write_coordinate(self, session: Session, coordinate: DriverArray) -> None:
         new, values = coordinate.new, coordinate.values
-        existing = self._existing(session, new.path)
-        if existing is not None and (existing.shape, existing.attributes) == (new.shape, new.attributes):
+        existing = array_info(session, new.path) if session.workspace.is_array(new.path) else None
+        kinds = [each and (each.shape, each.dims, each.attributes) for each in (existing, new)]
+        if kinds[0] == kinds[1]:  # it has the node of an earlier run
             stored = np.asarray(open_array(session, new.path)[...])
             is_float = values.dtype.kind in "fcmM"
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=is_float):
@@ -536,7 +594,7 @@ class BlockRun:
             if each.round == number:
                 selection = self.selections[index] = self._select(session, each)
                 if len(selection.moved[0]):
-                    _move_chunks(session, each, selection)
+                    _move_chunks(session, each, selection, self.outside)
                 items += block_items(index, each, selection.mask, self.engine)
                 if self.is_dry:
                     self._predict(session, each, selection)
@@ -607,7 +665,7 @@ class BlockRun:
         moved, known = nothing, [table for table in tables.values() if table is not None]
         if self.is_full:
             mask, reason = everything, "mode is 'full'"
-        elif len(known) == len(tables) and not edited and mask.any():
+        elif len(known) == len(tables) and not edited and mask.ndim and mask.any():
             words = known[0].words
             if all(np.array_equal(each.words[..., :2], words[..., :2]) for each in known):
                 moved = _moved_chunks(words, digests, mask)
@@ -653,13 +711,20 @@ def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
     return np.stack([wanted[same], chunk_index(rows[same], words.shape[:-1])])
 
 
-def _move_chunks(session: Session, computed: ComputedArrays, selection: Selection) -> None:
+def _move_chunks(
+    session: Session, computed: ComputedArrays, selection: Selection, outside: Mapping[str, ChunkTable]
+) -> None:
     """Set the references of chunks that were at other places before."""
-    wanted, before = selection.moved
+    wanted, before = selection.moved.astype(np.uint32)
     for new in computed.new:
-        table = session.workspace.refs_at(new.path, before.astype(np.uint32))
-        table = replace(table, index=wanted.astype(np.uint32)).sorted()
-        session.workspace.set_refs(new.path, table)
+        old = outside.get(new.path)
+        rows = np.full(len(before), -1) if old is None else old.find_chunks(before)
+        table = session.workspace.refs_at(new.path, before[rows < 0])  # before they are replaced
+        session.workspace.set_refs(new.path, replace(table, index=wanted[rows < 0]).sorted())
+        if old is not None:
+            order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
+            table = replace(old.select_chunks(rows[order]), index=wanted[order])
+            session.workspace.set_refs(new.path, table.sorted())
 
 
 def _replace_refs(session: Session, path: str, table: ChunkTable) -> bool:
@@ -758,10 +823,15 @@ def refuse_relabelling(session: Session, source: Session, outputs: OutputArrays)
                 for path in of_group
                 if (path.rpartition("/")[0] or "/") == new.group
             ]
+        existing = array_info(session, new.path)
+        bounds = next((each for each in neighbours[new.group] if each.path == bounds_path(existing)), None)
+        if bounds is not None and bounds.dims[:-1] == new.dims:  # they go with their coordinate
+            neighbours[new.group].remove(bounds)
+            if bounds_path(new) != bounds.path:
+                session.workspace.delete_node(bounds.path)
         labelled = next((other.path for other in neighbours[new.group] if new.name in other.dims), None)
         if labelled is None:
             continue
-        existing = array_info(session, new.path)
         kinds = [(each.shape, each.dims, each.dtype, each.attributes) for each in (existing, new)]
         if kinds[0] == kinds[1]:
             match origin:

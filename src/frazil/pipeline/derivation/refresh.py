@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Literal, Unpack, get_args
@@ -40,8 +40,11 @@ from frazil.pipeline.derivation.operation import (
     Operation,
     Reading,
     ResultState,
+    ResultTarget,
+    owner_of,
     table_path,
 )
+from frazil.pipeline.reductions import anomalies, functions
 from frazil.pipeline.transform import block_functions, coarsening, rechunking, regridding, selection
 from frazil.pipeline.transform.arrays import TABLES, ArrayInfo, array_info, coordinate_paths, names_of
 from frazil.pipeline.transform.block_job import compute_blocks
@@ -49,7 +52,10 @@ from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 
 #: The modules whose operations a definition may name.
-_OPERATIONS: Final = (block_functions, coarsening, rechunking, regridding, selection)
+_OPERATIONS: Final = (
+    *(anomalies, functions),
+    *(block_functions, coarsening, rechunking, regridding, selection),
+)
 _LAYOUT: Final = ("chunk_grid", "codecs")
 _ATTEMPTS: Final = 3
 _log = logging.getLogger(__name__)
@@ -166,6 +172,11 @@ class _Call:
 
     definition: Definition
     outputs: dict[str, str] = field(default_factory=dict)
+    states: list[str] = field(default_factory=list)
+
+    def place_of(self, path: str) -> str:
+        """Return the path below the target of a result, from its path in the first run."""
+        return path.removeprefix(self.definition.target.rstrip("/"))
 
     @property
     def group(self) -> str | None:
@@ -177,11 +188,11 @@ class _Call:
         return None if len(found) != 1 or found[0] is None else found[0] or "/"
 
 
-def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
-    """Return the calls with results at ``paths``, and those that these depend on, sources first."""
+def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
+    """Return the calls with results, and the paths of tables and states whose result is gone."""
     nodes = session.workspace.node_table()
     by_id = dict(zip(map(bytes, nodes.ids), nodes.paths_list(), strict=True))
-    all_paths, calls = nodes.paths_list(), dict[tuple[str, str], _Call]()
+    all_paths, calls, gone = nodes.paths_list(), dict[tuple[str, str], _Call](), list[str]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     for row in rows[nodes.is_array[rows]].tolist():
         attributes = array_info(session, all_paths[row]).attributes
@@ -189,8 +200,23 @@ def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
             call = calls.setdefault((definition.id, definition.target), _Call(definition))
-            call.outputs[str(attributes.get("place"))] = path
-    makers = {path: call for call in calls.values() for path in call.outputs.values()}
+            if owner_of(path) is None:
+                call.outputs[str(attributes.get("place"))] = path
+            else:
+                call.states.append(path)
+        elif definition is not None:
+            gone.append(all_paths[row])
+    for call in calls.values():
+        for path in call.states:
+            if call.place_of(owner_of(path) or "") not in call.outputs:
+                gone += [path, table_path(path)]
+    return [call for call in calls.values() if call.outputs], gone
+
+
+def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
+    """Return the calls with results at ``paths``, and those that these depend on, sources first."""
+    calls, _ = _all_calls(session)
+    makers = {path: call for call in calls for path in call.outputs.values()}
     ordered: dict[int, _Call] = {}
 
     def add(call: _Call, above: tuple[_Call, ...] = ()) -> None:
@@ -244,7 +270,8 @@ class Refresh:
         paths = tuple(now.get(absolute(path), path) for path in operation.paths)
         operation = replace(operation, paths=paths)
         group = call.group or definition.target
-        to = _PresentTarget(self.target.repo, self.target.branch, group, call.outputs, first_paths)
+        place = self.target.repo, self.target.branch, group
+        to = ResultTarget(*place, call.outputs, first_paths, definition.target)
         version = Version(to.repo, session.snapshot_id, to.branch)
         reading = Reading(version, session, is_refresh=True)
         plan = _existing(call, operation.plan(reading, to, self.options), session)
@@ -257,39 +284,14 @@ class Refresh:
         return run
 
 
-@dataclass(frozen=True, slots=True)
-class _PresentTarget(Target):
-    """The target of a refresh: the paths of results are those that the results have now.
-
-    ``first_paths`` are the paths of the sources in the first run, by their present paths.
-    """
-
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    first_paths: Mapping[str, str] = field(default_factory=dict)
-
-    def path(self, name: str) -> str:
-        """Return the present path of a result, from the path below the target."""
-        place = f"/{name.strip('/')}"
-        named = [path for path in self.first_paths if place.endswith(path)]
-        if named:
-            place = place.removesuffix(named[0]) + self.first_paths[named[0]]
-        plain = Target(self.repo, self.branch, self.group)
-        return self.outputs.get(place) or plain.path(place)
-
-
 def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
     """Return a plan with the results that still exist, in the layout of the first run."""
     outputs, coordinates = plan.outputs, coordinate_paths(plan.inputs)
     results = {*call.outputs.values(), *(each.path for each in outputs.temporary)}
 
-    def laid_out(array: ArrayInfo) -> ArrayInfo:
-        existing = array_info(session, array.path) if session.workspace.is_array(array.path) else array
-        if existing.ndim != array.ndim or existing.document["data_type"] != array.document["data_type"]:
-            return array
-        # A chunk may be as long as the array was in the first run.
-        return ArrayInfo(
-            array.path, {**array.document, **{name: existing.document[name] for name in _LAYOUT}}
-        )
+    def exists(path: str) -> bool:
+        owner = owner_of(path)
+        return path in results if owner is None else call.place_of(owner) in call.outputs
 
     def stays(path: str, *, is_coordinate: bool) -> bool:
         if not is_coordinate:
@@ -298,8 +300,8 @@ def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
 
     computed = []
     for each in outputs.computed:
-        if all(new.path in results for new in each.new):
-            new = tuple(map(laid_out, each.new))
+        if all(exists(new.path) for new in each.new):
+            new = tuple(_laid_out(session, one) for one in each.new)
             block = tuple(-(-n // step) * step for n, step in zip(each.block, new[0].grid, strict=True))
             computed.append(replace(each, new=new, block=block))
     transferred = [
@@ -310,6 +312,17 @@ def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
     drivers = [each for each in outputs.coordinates if stays(each.new.path, is_coordinate=True)]
     kept = replace(outputs, computed=computed, transferred=transferred, coordinates=drivers)
     return replace(plan, outputs=kept)
+
+
+def _laid_out(session: Session, array: ArrayInfo) -> ArrayInfo:
+    """Return an array with the layout of the first run. A chunk may be as long as the array was then."""
+    existing = array_info(session, array.path) if session.workspace.is_array(array.path) else array
+    if existing.ndim != array.ndim or existing.document["data_type"] != array.document["data_type"]:
+        return array
+    if owner_of(array.path) is not None and existing.grid[:3] != array.grid[:3]:
+        return array
+    layout = {name: existing.document[name] for name in _LAYOUT}
+    return ArrayInfo(array.path, {**array.document, **layout})
 
 
 def _survey(session: Session, refresh: Refresh) -> tuple[DerivedArray, ...]:
@@ -520,6 +533,8 @@ class RefreshChain:
                 yield Phase(functools.partial(self._prepare_round, number), compute_blocks)
 
     def _find(self, session: Session, values: list[Any]) -> Tasks:
+        for path in _all_calls(session)[1]:
+            session.workspace.delete_node(path)
         calls = _calls(session, self.task.paths)
         only = self.only
         self.calls = [each for each in calls if only is None or not only.isdisjoint(each.outputs.values())]

@@ -264,7 +264,7 @@ def _read_digest(
     ndim = len(chunk.shape)
     axes = [np.unique(chunk.index[:, axis], return_inverse=True) for axis in range(ndim)]
     values = np.zeros([len(places) for places, _ in axes], np.uint64)
-    values[tuple(where for _, where in axes)] = hashes
+    values[tuple(where for _, where in axes)] = hashes if ndim else hashes.sum()  # at most one
     geometry = np.zeros(counts, np.uint64)
     for number, (axis, relation) in enumerate(read.axes):
         starts, stops = (np.zeros(1, np.int64), np.ones(1, np.int64)) if axis is None else edges[axis]

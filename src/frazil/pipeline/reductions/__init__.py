@@ -1,12 +1,11 @@
-"""Reductions of arrays: tasks compute partial results, which are combined to one version.
+"""Reductions of arrays: states of leaves, combined in a tree whose shape follows from positions.
 
 The arithmetic of each statistic is in `frazil.answers.kernels`.
 
 fields, zones   arrays, their coordinates and groups; labels from polygons
-options         the options of the operations, and weights
-plan            what is computed, by which tasks, and where partial results are combined
-tasks           the tasks: which regions they read, and what they compute
-reduction_job   the job on the driver, and the arrays that it creates
+plan            what is computed, and how cells are divided: slabs, units, leaves, levels of states
+tasks           the work of tasks: what they read, and how they fold it to states and results
+reduction_job   the operation, its options, weights, and the arrays that it makes
 functions       the operations; `anomaly` is in anomalies
 """
 

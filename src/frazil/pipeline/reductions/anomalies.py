@@ -2,64 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack
+from dataclasses import dataclass, replace
+from typing import Any, Unpack, cast
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
-from frazil.arguments import misfit
-from frazil.jobs.blocks import Limits, blocks, split
-from frazil.jobs.engine import Engine, EngineName, task_bytes
-from frazil.jobs.job import Job, JobResult, RunOptions, Source, Target, Tasks, Version, with_options
-from frazil.jobs.job_run import require_free, run_with_options
-from frazil.jobs.task_results import Outcome
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.blocks import Limits, block_shape
+from frazil.jobs.engine import task_bytes
+from frazil.jobs.job import BoundedRunOptions, JobResult, RunOptions, Source, Target, Version, with_options
+from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.relations import Read, Table, Window
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,
-    CoordinateWriter,
     Field,
     coordinate,
     coordinates_of,
-    has_node,
     labels_of,
     open_array,
     open_field,
 )
-from frazil.pipeline.reductions.reduction_job import names_of, target_or_group
-from frazil.repository.session.session import ForkSession, Session
-
-
-@dataclass(frozen=True, slots=True)
-class _Baseline:
-    """An array, its climatology and their deviations, and the path of the result.
-
-    ``codes`` are the rows of the climatology for each position along ``time``; -1 where it has none.
-    """
-
-    field: Field
-    climatology: Field
-    spread: Field | None
-    codes: NDArray[np.int64]
-    time: str
-    period: str
-    path: str
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The data type of the result."""
-        return self.field.dtype if self.field.dtype.kind == "f" else np.dtype(np.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class _Anomalies:
-    data: Session
-    climatology: Session
-    baselines: tuple[_Baseline, ...]
-    block: int
+from frazil.pipeline.reductions.reduction_job import (
+    ReductionOptions,
+    coordinates_to_write,
+    names_of,
+    retained_coordinates,
+    target_or_group,
+)
+from frazil.pipeline.transform.arrays import Shape, Values, array_info, clipped_chunks
+from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, OutputArrays
+from frazil.repository.session.session import Session
 
 
 @with_options(RunOptions)
@@ -121,120 +96,167 @@ def anomaly(
     """
     version = Version.of(source)
     baseline = climatology.version if isinstance(climatology, JobResult) else Version.of(climatology)
+    same = baseline.repo is version.repo and baseline.snapshot_id == version.snapshot_id
+    operation = Anomaly(names_of(paths), group, spread, time, decode, None if same else baseline)
     target = target_or_group(version, to, "anomaly")
-    data, session, arrays = version.session(), baseline.session(), ArrayLookup(version.session())
+    return operation.run(version, target, cast("BoundedRunOptions", {**options, "limits": limits}))
 
-    def baseline_of(path: str) -> _Baseline:
-        field = open_field(data, path, decode=decode)
-        name = field.path.strip("/")
-        means = open_field(session, f"{group}/{name}", decode=decode)
-        periods = [dim for dim in means.dims if dim not in field.dims]
-        expected = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != time}
-        actual = {dim: n for dim, n in zip(means.dims, means.shape, strict=True) if dim in field.dims}
-        if time not in field.dims or len(periods) != 1 or expected != actual:
-            raise misfit(
-                f"The climatology `{means.path}` must have the dimensions of `{field.path}` with a period "
-                f"instead of `{time}`, {expected}, got "
-                f"{dict(zip(means.dims, means.shape, strict=True))}"
+
+@dataclass(frozen=True, slots=True)
+class Anomaly(Operation):
+    """The operation of `anomaly`. ``baseline`` is the version of the climatology; None: that of the arrays.
+
+    With another version the results have no definition.
+    """
+
+    name = "anomaly"
+    group: str
+    spread: str | None = None
+    time: str = "time"
+    decode: bool = True
+    baseline: Version | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the anomalies and their coordinates."""
+        limits = cast("ReductionOptions", options).get("limits") or Limits()
+        session, arrays = reading.session, ArrayLookup(reading.session)
+        of_baseline = session if self.baseline is None else self.baseline.session()
+        computed: list[ComputedArrays] = []
+        coordinates: dict[str, DriverArray] = {}
+        own, usual, periods = set[str](), list[str](), set[str]()
+        for path in self.paths:
+            blocks = self._blocks(session, of_baseline, path)
+            if self.baseline is None:
+                blocks = replace(blocks, session=None)
+            field = blocks.field
+            source = array_info(session, field.path)
+            new = source.with_dtype(
+                to.path(field.path),
+                blocks.dtype,
+                shape=field.shape,
+                dims=field.dims,
+                chunks=clipped_chunks(field.grid, field.shape),
+                attributes=field.decoded_attributes(),
             )
-        deviations = None if spread is None else open_field(session, f"{spread}/{name}", decode=decode)
-        rows = np.asarray(coordinate(session, means.parent, periods[0]).values)
-        labels = np.asarray(labels_of(data, field.parent, f"{time}.{periods[0]}").values)
+            size = math.prod(field.shape) * field.raw.itemsize
+            most = task_bytes(size, limits.task, options.get("engine"))
+            block = block_shape(field.shape, new.grid, field.raw.itemsize, min(most, limits.block))
+            reads = blocks.reads() if self.baseline is None else ()
+            tasks = max(1, -(-size // most))
+            computed.append(ComputedArrays(source, (new,), block, blocks, tasks=tasks, reads=reads))
+            for one in retained_coordinates(arrays, field, field.dims, new.group):
+                coordinates.setdefault(one.new.path, one)
+            names = (*coordinates_of(field, arrays, field.dims), self.time)
+            own |= {field.path, *(f"{source.group.rstrip('/')}/{name}" for name in names)}
+            usual += [each.path for each in (blocks.means, blocks.spread) if each is not None]
+            periods.add(f"/{blocks.means.parent}/{blocks.period}".replace("//", "/"))
+        usual += sorted(periods)
+        tracked = own.union(usual if self.baseline is None else ())
+        parameters = {
+            "paths": list(self.paths),
+            "group": self.group,
+            "spread": self.spread,
+            "time": self.time,
+            "decode": self.decode,
+        }
+        inputs = [array_info(session, path) for path in sorted(tracked)]
+        drivers = coordinates_to_write(coordinates, reading, to)
+        baseline = self.baseline or reading.version
+        others = () if reading.is_refresh else (baseline.input(usual),)
+        return BlockPlan(inputs, OutputArrays(computed, (), drivers), parameters, others=others)
+
+    def _blocks(self, session: Session, of_baseline: Session, path: str) -> AnomalyBlocks:
+        """Return the function of the blocks of an array."""
+        field = open_field(session, path, decode=self.decode)
+        name = field.path.strip("/")
+        means = open_field(of_baseline, f"{self.group}/{name}", decode=self.decode)
+        periods = [dim for dim in means.dims if dim not in field.dims]
+        expected = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != self.time}
+        actual = {dim: n for dim, n in zip(means.dims, means.shape, strict=True) if dim in field.dims}
+        if self.time not in field.dims or len(periods) != 1 or expected != actual:
+            raise InvalidInputError(
+                f"The climatology `{means.path}` must have the dimensions of `{field.path}` with a period "
+                f"instead of `{self.time}`, {expected}, got "
+                f"{dict(zip(means.dims, means.shape, strict=True))}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        spread = None
+        if self.spread is not None:
+            spread = open_field(of_baseline, f"{self.spread}/{name}", decode=self.decode)
+        rows = np.asarray(coordinate(of_baseline, means.parent, periods[0]).values)
+        labels = np.asarray(labels_of(session, field.parent, f"{self.time}.{periods[0]}").values)
         if rows.dtype.kind not in "biuf":
             rows, labels = rows.astype(str), labels.astype(str)
         order = np.argsort(rows)
         at = np.minimum(np.searchsorted(rows, labels, sorter=order), max(len(rows) - 1, 0))
         codes = np.where(rows[order[at]] == labels, order[at], -1).astype(np.int64)
-        return _Baseline(field, means, deviations, codes, time, periods[0], target.path(field.path))
-
-    baselines = tuple(map(baseline_of, names_of(paths)))
-    own_paths = {each.field.path for each in baselines}
-    for field in (each.field for each in baselines):
-        names = (*coordinates_of(field, arrays, field.dims), time)
-        own_paths |= {f"{field.path.rpartition('/')[0]}/{name}" for name in names}
-    writes = tuple(each.path for each in baselines)
-    require_free(version, target, [each.field.path for each in baselines], writes)
-    periods = sorted({f"{each.climatology.path.rpartition('/')[0]}/{each.period}" for each in baselines})
-    fields = [field for each in baselines for field in (each.climatology, each.spread) if field is not None]
-    limits = limits or Limits()
-    job = Job(
-        "anomaly",
-        target,
-        functools.partial(
-            _prepare, _Anomalies(data, session, baselines, limits.block), limits.task, options.get("engine")
-        ),
-        _subtract,
-        None,
-        {"paths": list(names_of(paths)), "group": group, "spread": spread, "time": time, "decode": decode},
-        (version.input(sorted(own_paths)), baseline.input([each.path for each in fields] + periods)),
-        writes,
-    )
-    return run_with_options(job, options)
+        return AnomalyBlocks(field, means, spread, codes, self.time, periods[0], of_baseline)
 
 
-def _prepare(shared: _Anomalies, most: int, engine: Engine | EngineName | None, session: Session) -> Tasks:
-    writes = [each.path for each in shared.baselines]
-    coordinates = CoordinateWriter.of(ArrayLookup(shared.data), session, writes)
-    items: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
-    for number, each in enumerate(shared.baselines):
-        field = each.field
-        zarr.create_array(
-            session.store,
-            name=each.path.strip("/"),
-            shape=field.shape,
-            chunks=tuple(max(1, min(n, step)) for n, step in zip(field.shape, field.grid, strict=True)),
-            dtype=each.dtype,
-            fill_value=np.nan,
-            attributes=field.decoded_attributes(),
-            dimension_names=field.dims,
-            overwrite=has_node(session, each.path),
+@dataclass(frozen=True, eq=False)
+class AnomalyBlocks:
+    """Blocks of anomalies: see `frazil.pipeline.transform.block_job.Compute`.
+
+    ``codes`` are the rows of the climatology for each position along ``time``; -1 where it has none.
+    ``session`` has the climatology; None is the session of the array.
+    """
+
+    field: Field
+    means: Field
+    spread: Field | None
+    codes: NDArray[np.int64]
+    time: str
+    period: str
+    session: Session | None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type of the result."""
+        return self.field.dtype if self.field.dtype.kind == "f" else np.dtype(np.float64)
+
+    def reads(self) -> tuple[Read, ...]:
+        """Return what the results read."""
+        counts = np.concatenate([[0], np.cumsum(self.codes >= 0)])
+        table = Table(counts, self.codes[self.codes >= 0])
+        axes = {dim: axis for axis, dim in enumerate(self.field.dims)}
+        axes[self.period] = axes[self.time]
+        return (
+            Read.same(self.field.path, len(self.field.shape)),
+            *(
+                Read(
+                    each.path,
+                    tuple((axes[dim], table if dim == self.period else Window()) for dim in each.dims),
+                )
+                for each in (self.means, self.spread)
+                if each is not None
+            ),
         )
-        coordinates.copy_coordinates(field, field.dims, each.path)
-        size = task_bytes(math.prod(field.shape) * field.raw.itemsize, most, engine)
-        starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, size)
-        corners = zip(map(tuple, starts.tolist()), map(tuple, stops.tolist()), strict=True)
-        items += [(number, low, high) for low, high in corners]
-    return Tasks(items, shared)
 
-
-def _subtract(
-    fork: ForkSession, shared: _Anomalies, item: tuple[int, tuple[int, ...], tuple[int, ...]]
-) -> Outcome:
-    """Subtract the climatology from some chunks, one block after the other: the task."""
-    number, start, stop = item
-    each = shared.baselines[number]
-    source = open_array(shared.data, each.field.path)
-    result = open_array(fork, each.path, "r+")
-    shape = tuple(np.subtract(stop, start).tolist())
-    count = 0
-    for low, high in zip(*blocks(shape, each.field.grid, each.field.raw.itemsize, shared.block), strict=True):
-        region = tuple(map(slice, (low + start).tolist(), (high + start).tolist()))
-        raw = np.asarray(source[region])
-        values = each.field.decoded(raw).astype(np.float64)
-        values -= _baseline_values(shared.climatology, each, each.climatology, region)
-        if each.spread is not None:
+    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
+        """Return the anomalies of a block."""
+        region = tuple(map(slice, start, stop))
+        values = self.field.decoded(np.asarray(open_array(session, self.field.path)[region]))
+        values = values.astype(np.float64)
+        of_baseline = self.session or session
+        values -= self._expected(of_baseline, self.means, region)
+        if self.spread is not None:
             with np.errstate(divide="ignore", invalid="ignore"):
-                values /= _baseline_values(shared.climatology, each, each.spread, region)
-        result[region] = values.astype(each.dtype)
-        count += len(split(raw.shape, [max(1, n) for n in each.field.grid])[0])
-    return Outcome(rows=shape[0] if shape else 1, chunks=count)
+                values /= self._expected(of_baseline, self.spread, region)
+        return [values.astype(self.dtype)]
 
-
-def _baseline_values(
-    session: Session, each: _Baseline, baseline: Field, region: tuple[slice, ...]
-) -> NDArray[np.float64]:
-    """Return the climatology or the deviations for a block, in its shape."""
-    axis = each.field.dims.index(each.time)
-    codes = each.codes[region[axis]]
-    rows = codes[codes >= 0]
-    if not len(rows):
-        return np.full([part.stop - part.start for part in region], np.nan)
-    first, last = int(rows.min()), int(rows.max()) + 1
-    spans = dict(zip(each.field.dims, region, strict=True)) | {each.period: slice(first, last)}
-    raw = np.asarray(open_array(session, baseline.path)[tuple(spans[dim] for dim in baseline.dims)])
-    values = baseline.decoded(raw).astype(np.float64)
-    order = [each.period if dim == each.time else dim for dim in each.field.dims]
-    turned = values.transpose([baseline.dims.index(dim) for dim in order])
-    out = np.take(turned, np.clip(codes - first, 0, None), axis=axis)
-    out[(slice(None),) * axis + (codes < 0,)] = np.nan
-    return np.asarray(out)
+    def _expected(self, session: Session, baseline: Field, region: tuple[slice, ...]) -> NDArray[np.float64]:
+        """Return the climatology or the deviations for a block, in its shape."""
+        axis = self.field.dims.index(self.time)
+        codes = self.codes[region[axis]]
+        rows = codes[codes >= 0]
+        if not len(rows):
+            return np.full([part.stop - part.start for part in region], np.nan)
+        first, last = int(rows.min()), int(rows.max()) + 1
+        spans = dict(zip(self.field.dims, region, strict=True)) | {self.period: slice(first, last)}
+        raw = np.asarray(open_array(session, baseline.path)[tuple(spans[dim] for dim in baseline.dims)])
+        values = baseline.decoded(raw).astype(np.float64)
+        order = [self.period if dim == self.time else dim for dim in self.field.dims]
+        turned = values.transpose([baseline.dims.index(dim) for dim in order])
+        out = np.take(turned, np.clip(codes - first, 0, None), axis=axis)
+        out[(slice(None),) * axis + (codes < 0,)] = np.nan
+        return np.asarray(out)

@@ -1,7 +1,6 @@
 """Arrays of numbers as reductions see them: dimensions, values, coordinates, and groups of cells.
 
-A *grouping* has a code for each position along some dimensions: the number of its group, or -1. A coordinate
-of the target is not replaced by other values while an array that the job does not write has its dimensions.
+A *grouping* has a code for each position along some dimensions: the number of its group, or -1.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
@@ -105,12 +104,6 @@ def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
         raise InvalidInputError(
             f"`/{path.strip('/')}` must be an array, got a group", ErrorKind.NOT_AN_ARRAY
         ) from error
-
-
-def has_node(session: Session, path: str) -> bool:
-    """Return whether a path has a node, which a new array at this path overwrites."""
-    # zarr lists all nodes of the session to overwrite one.
-    return session.workspace.node("/" + path.strip("/")) is not None
 
 
 def open_field(session: Session, path: str, *, decode: bool = True, valid_range: bool = False) -> Field:
@@ -219,110 +212,6 @@ def coordinate(session: Session, group: str, name: str) -> xr.DataArray:
     values = np.asarray(array[...])
     dataset = xr.Dataset(coords={name: (dims, values, attributes)})
     return xr.decode_cf(dataset, decode_timedelta=False)[name]
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinateWriter:
-    """The coordinates of the results ``writes`` of one job: from ``source`` to ``session``.
-
-    Each coordinate is compared and copied once, and each group is listed at most once, for any number of
-    results.
-    """
-
-    source: ArrayLookup
-    session: Session
-    writes: frozenset[str]
-    copied: set[tuple[str, str]] = field(default_factory=set)
-    groups: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
-
-    @staticmethod
-    def of(source: ArrayLookup, session: Session, writes: Collection[str]) -> CoordinateWriter:
-        """Return a writer for a job whose results are ``writes``."""
-        return CoordinateWriter(source, session, frozenset(path.strip("/") for path in writes))
-
-    def put_coordinate(
-        self,
-        path: str,
-        values: NDArray[Any],
-        attributes: Mapping[str, Any],
-        *,
-        dims: tuple[str, ...] | None = None,
-    ) -> None:
-        """Write a computed coordinate. ``dims`` None is one dimension with the name of the coordinate."""
-        name = path.rpartition("/")[2]
-        dims = dims or (name,)
-        is_text = values.dtype.kind in "UOT"
-        if self._is_unchanged(path, dims, values.astype(str) if is_text else values, attributes, {name}):
-            return
-        array = zarr.create_array(
-            self.session.store,
-            name=path.strip("/"),
-            shape=values.shape,
-            chunks=tuple(max(1, n) for n in values.shape),
-            dtype=cast("Any", str) if is_text else values.dtype,
-            attributes=dict(attributes),
-            dimension_names=dims,
-            overwrite=has_node(self.session, path),
-        )
-        array[...] = values.astype(object) if is_text else values
-
-    def copy_coordinates(self, of: Field, dims: Sequence[str], path: str, *, without: str = "") -> None:
-        """Copy the coordinates of a field that have only the dimensions ``dims`` to the group of ``path``."""
-        parent = path.strip("/").rpartition("/")[0]
-        coordinates = coordinates_of(of, self.source, dims)
-        for name, array in coordinates.items():
-            to = f"{parent}/{name}".strip("/")
-            if name == without or (array.path, to) in self.copied:
-                continue
-            self.copied.add((array.path, to))
-            values, attributes = np.asarray(array[...]), dict(array.attrs)
-            if not self._is_unchanged(to, dimensions(array), values, attributes, coordinates.keys()):
-                zarr.from_array(
-                    self.session.store,
-                    data=array,
-                    name=to,
-                    attributes=array.attrs.asdict(),  # zarr before 3.1.4 leaves them out
-                    overwrite=has_node(self.session, to),
-                )
-
-    def _is_unchanged(
-        self,
-        path: str,
-        dims: tuple[str, ...],
-        values: NDArray[Any],
-        attributes: Mapping[str, Any],
-        others: Collection[str],
-    ) -> bool:
-        """Return whether the target has the coordinate. Raise ``InvalidInputError`` if it must not change."""
-        try:
-            array = open_array(self.session, path)
-        except NodeNotFoundError:
-            return False
-        same_metadata = dimensions(array) == dims and dict(array.attrs) == dict(attributes)
-        if array.shape == values.shape and same_metadata:
-            stored = np.asarray(array[...])
-            stored = stored.astype(values.dtype) if values.dtype.kind == "U" else stored
-            floats = values.dtype.kind == "f" and stored.dtype.kind == "f"
-            if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=floats):
-                return True
-        parent, _, name = path.strip("/").rpartition("/")
-        if parent not in self.groups:  # before the first array is replaced
-            arrays = zarr.open_group(self.session.store, path=parent.strip("/"), mode="r").arrays()
-            self.groups[parent] = {each: dimensions(member) for each, member in arrays}
-        bounds = str(array.attrs.get("bounds", ""))
-        if self.groups[parent].get(bounds, ())[:-1] != dims:
-            bounds = ""  # else they belong to the coordinate, and change with it
-        for other, other_dims in self.groups[parent].items():
-            is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in {*others, name, bounds}
-            if not is_replaced and set(dims) <= set(other_dims):
-                raise InvalidInputError(
-                    f"to must be a group whose `{name}` is equal to that of the results, got a group where "
-                    f"`{other}` is labelled with another `{name}`. Pass another group",
-                    ErrorKind.NOT_ALLOWED,
-                )
-        if bounds and bounds != attributes.get("bounds"):
-            del zarr.open_group(self.session.store, path=parent, mode="r+")[bounds]
-        return False
 
 
 #: The argument ``by``: "time.month", the name of a coordinate, labels, or a grouper of xarray.

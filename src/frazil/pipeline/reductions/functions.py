@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -24,10 +25,11 @@ from frazil.pipeline.reductions.fields import (
     resampling,
 )
 from frazil.pipeline.reductions.reduction_job import (
-    GroupingRule,
     How,
     QuantileOptions,
+    Reduction,
     ReductionOptions,
+    names_of,
     run_reduction,
     takes_options,
     takes_quantile_options,
@@ -81,8 +83,8 @@ def reduce(
         ([2.0, 3.0], 'time: mean')
     """
     # A result of one statistic is in a group of that name, results of several are in `reduce`.
-    name = how if isinstance(how, str) else "reduce"
-    return run_reduction(name, source, paths, how, options, dims=dims)
+    operation = Reduction(names_of(paths), _how(how), None if dims is None else names_of(dims))
+    return run_reduction(operation, source, options)
 
 
 @takes_options
@@ -286,18 +288,40 @@ def groupby(
         >>> zarr.open_array(result.version.session().store, path="groupby/t", mode="r")[:].tolist()
         [1.5, 4.0]
     """
-    rule = _labels_rule(by, "by")
-    parameters = {"by": recorded_labels(by)}
-    return run_reduction("groupby", source, paths, how, options, dims=dims, rule=rule, parameters=parameters)
+    operation = LabelGroups(names_of(paths), _how(how), None if dims is None else names_of(dims), {}, by)
+    return run_reduction(operation, source, options)
 
 
-def _labels_rule(by: By, argument: str) -> GroupingRule:
-    def grouping_of(session: Session, field: Field) -> Grouping:
-        if isinstance(by, xr.DataArray):
-            require_same_labels(session, field, by, argument)
-        return grouping(session, field.parent, by)
+@dataclass(frozen=True, slots=True)
+class LabelGroups(Reduction):
+    """The operation of `groupby`."""
 
-    return GroupingRule(grouping_of, label_names(by))
+    name = "groupby"
+    by: By = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The coordinates with the labels."""
+        return label_names(self.by)
+
+    @property
+    def own_parameters(self) -> dict[str, Any]:
+        """The labels."""
+        return {"by": recorded_labels(self.by)}
+
+    def grouping_of(self, session: Session, array: Field) -> Grouping:
+        """Return the groups of equal labels."""
+        return _labelled(session, array, self.by, "by")
+
+
+def _labelled(session: Session, array: Field, by: By, argument: str) -> Grouping:
+    if isinstance(by, xr.DataArray):
+        require_same_labels(session, array, by, argument)
+    return grouping(session, array.parent, by)
+
+
+def _how(how: How) -> How:
+    return how if isinstance(how, str) else names_of(how)
 
 
 @takes_options
@@ -344,16 +368,37 @@ def climatology(
     """
     require_choice("period", period, PERIODS)
 
-    def grouping_of(session: Session, field: Field) -> Grouping:
-        only = None
-        if years is not None:
-            year = coordinate(session, field.parent, time).dt.year.values
-            only = (year >= years[0]) & (year <= years[1])
-        return grouping(session, field.parent, f"{time}.{period}", only=only)
+    operation = Climatology(names_of(paths), _how(how), None, {}, period, years, time)
+    return run_reduction(operation, source, options)
 
-    parameters = {"period": period, "years": None if years is None else list(years), "time": time}
-    rule = GroupingRule(grouping_of, (time,))
-    return run_reduction("climatology", source, paths, how, options, rule=rule, parameters=parameters)
+
+@dataclass(frozen=True, slots=True)
+class Climatology(Reduction):
+    """The operation of `climatology`."""
+
+    name = "climatology"
+    period: str = "month"
+    years: tuple[int, int] | None = None
+    time: str = "time"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The time."""
+        return (self.time,)
+
+    @property
+    def own_parameters(self) -> dict[str, Any]:
+        """The period, the years and the time."""
+        years = None if self.years is None else list(self.years)
+        return {"period": self.period, "years": years, "time": self.time}
+
+    def grouping_of(self, session: Session, array: Field) -> Grouping:
+        """Return the periods."""
+        only = None
+        if self.years is not None:
+            year = coordinate(session, array.parent, self.time).dt.year.values
+            only = (year >= self.years[0]) & (year <= self.years[1])
+        return grouping(session, array.parent, f"{self.time}.{self.period}", only=only)
 
 
 @takes_options
@@ -402,13 +447,33 @@ def resample(
         >>> zarr.open_array(result.version.session().store, path="resample/data/t", mode="r")[:].tolist()
         [4.0, 8.0]
     """
+    operation = Resampling(names_of(paths), _how(how), None, {}, freq, time, closed, label)
+    return run_reduction(operation, source, options)
 
-    def grouping_of(session: Session, field: Field) -> Grouping:
-        return resampling(session, field.parent, time, freq, closed=closed, label=label)
 
-    parameters = {"freq": freq, "time": time, "closed": closed, "label": label}
-    rule = GroupingRule(grouping_of, (time,))
-    return run_reduction("resample", source, paths, how, options, rule=rule, parameters=parameters)
+@dataclass(frozen=True, slots=True)
+class Resampling(Reduction):
+    """The operation of `resample`."""
+
+    name = "resample"
+    freq: str = ""
+    time: str = "time"
+    closed: str | None = None
+    label: str | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The time."""
+        return (self.time,)
+
+    @property
+    def own_parameters(self) -> dict[str, Any]:
+        """The frequency, the time, and the sides of its bins."""
+        return {"freq": self.freq, "time": self.time, "closed": self.closed, "label": self.label}
+
+    def grouping_of(self, session: Session, array: Field) -> Grouping:
+        """Return the bins."""
+        return resampling(session, array.parent, self.time, self.freq, closed=self.closed, label=self.label)
 
 
 @takes_options
@@ -456,32 +521,52 @@ def zonal_stats(
         >>> zarr.open_array(result.version.session().store, path="zonal_stats/t", mode="r")[:].tolist()
         [-30.0, 90.0]
     """
-    parameters: dict[str, Any]
-    if isinstance(zones, str | xr.DataArray):
-        rule = _labels_rule(zones, "zones")
-        parameters = {"zones": recorded_labels(zones)}
-    else:
+    if not isinstance(zones, str | xr.DataArray):
         if np.ndim(np.asarray(zones, object)) != 1:
             raise InvalidInputError(
                 "zones must be a DataArray of labels, the name of a coordinate, or borders of bands, got an "
                 f"array with {np.ndim(zones)} dimensions"
             )
-        borders = [float(each) for each in zones]
-        if len(borders) < 2 or not (np.diff(borders) > 0).all():
-            raise InvalidInputError(f"zones must be at least two borders in ascending order, got {borders}")
-
-        def bands_of(session: Session, field: Field) -> Grouping:
-            bands = coordinate(session, field.parent, latitude)
-            values, edges = np.asarray(bands.values, np.float64), np.asarray(borders, np.float64)
-            codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
-            codes[values == edges[-1]] = len(edges) - 2
-            codes[(codes >= len(edges) - 1) | np.isnan(values)] = -1
-            middles = (edges[:-1] + edges[1:]) / 2
-            attributes = {name: value for name, value in bands.attrs.items() if name != "bounds"}
-            return Grouping(tuple(map(str, bands.dims)), codes, "zone", middles, attributes)
-
-        rule = GroupingRule(bands_of, (latitude,))
-        parameters = {"zones": borders, "latitude": latitude}
-    return run_reduction(
-        "zonal_stats", source, paths, how, options, dims=dims, rule=rule, parameters=parameters
+        zones = tuple(float(each) for each in zones)
+        if len(zones) < 2 or not (np.diff(zones) > 0).all():
+            raise InvalidInputError(
+                f"zones must be at least two borders in ascending order, got {list(zones)}"
+            )
+    operation = ZonalStatistics(
+        names_of(paths), _how(how), None if dims is None else names_of(dims), {}, zones, latitude
     )
+    return run_reduction(operation, source, options)
+
+
+@dataclass(frozen=True, slots=True)
+class ZonalStatistics(Reduction):
+    """The operation of `zonal_stats`. ``zones`` are labels, or the borders of bands."""
+
+    name = "zonal_stats"
+    zones: xr.DataArray | str | tuple[float, ...] = ""
+    latitude: str = "lat"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The coordinates with the labels, or the latitude."""
+        return (self.latitude,) if isinstance(self.zones, tuple) else label_names(self.zones)
+
+    @property
+    def own_parameters(self) -> dict[str, Any]:
+        """The zones, and for bands the latitude."""
+        if isinstance(self.zones, tuple):
+            return {"zones": list(self.zones), "latitude": self.latitude}
+        return {"zones": recorded_labels(self.zones)}
+
+    def grouping_of(self, session: Session, array: Field) -> Grouping:
+        """Return the zones."""
+        if not isinstance(self.zones, tuple):
+            return _labelled(session, array, self.zones, "zones")
+        bands = coordinate(session, array.parent, self.latitude)
+        values, edges = np.asarray(bands.values, np.float64), np.asarray(self.zones, np.float64)
+        codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
+        codes[values == edges[-1]] = len(edges) - 2
+        codes[(codes >= len(edges) - 1) | np.isnan(values)] = -1
+        middles = (edges[:-1] + edges[1:]) / 2
+        attributes = {name: value for name, value in bands.attrs.items() if name != "bounds"}
+        return Grouping(tuple(map(str, bands.dims)), codes, "zone", middles, attributes)

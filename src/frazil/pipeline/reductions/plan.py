@@ -1,30 +1,35 @@
-"""What a reduction computes, which task reads what, and where partial results are combined.
+"""What a reduction computes, and how its cells are divided: slabs, units, leaves and a tree of states.
 
-A task owns some chunks of the result, or returns partial results of a small one, or writes partial results of
-a large one with few chunks to scratch arrays. Quantiles sort all cells, or use KLL sketches (Karnin, Lang,
-Liberty 2016) with a bound of the error of the rank.
+The *sequence axis* is the axis of the labels, or the first reduced axis. A *unit* is a run of whole chunks
+along it, at multiples of a power of two of chunks. The state of a *leaf* is the fold of the cells of one
+*section* (a group whose labels vary along the sequence axis, or all groups) in a fixed number of its units:
+slab by slab, in the order of the array. Each node of the tree of a section is the fold of `FAN` neighbours
+below it. So the values of a result follow from positions only: neither tasks nor the layout of results have
+an influence on their bits, and what is appended changes only one path of the tree.
+
+Quantiles sort all cells, or use KLL sketches (Karnin, Lang, Liberty 2016) with a bound of the error of ranks.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from datasketches import kll_doubles_sketch  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from frazil.answers.kernels import Cells, Fields, Index, Kernel, Partial, Values
-from frazil.jobs.blocks import Limits, block_shape, blocks, cells, slabs, split
-from frazil.jobs.engine import Engine, EngineName, task_bytes
+from frazil.answers.kernels import Cells, Count, Extreme, Fields, Index, Kernel, Partial, Sum, Values
+from frazil.jobs.blocks import SLAB, block_shape, slabs
+from frazil.pipeline.derivation.relations import Spans
 from frazil.pipeline.reductions.fields import Field, Grouping
 
-#: Bytes that one number of a sketch of size ``k`` may take: 3 k numbers and some levels.
-BYTES_PER_K: Final = 28
+#: Bytes of a sketch of size ``k``: at most 3.5 k numbers, and some for each of its levels.
+_BYTES_PER_K: Final = 28
+_BYTES_OF_LEVELS: Final = 2048
 
 
 def rank_error(k: int) -> float:
@@ -61,6 +66,11 @@ class Sketch(Kernel):
     def identities(self) -> tuple[tuple[Any, Any], ...]:
         """The field of sketches."""
         return ((object, None),)
+
+    @property
+    def words(self) -> int:
+        """The most words of a sketch, after one word with its length."""
+        return 1 + (_BYTES_PER_K * self.k + _BYTES_OF_LEVELS) // 8
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return one sketch for each group and each cell of the result."""
@@ -117,7 +127,7 @@ class Exact(Kernel):
     @property
     def identities(self) -> tuple[tuple[Any, Any], ...]:
         """A number for each quantile."""
-        return ((np.float64, 0),) * len(self.q)
+        return ((np.float64, np.nan),) * len(self.q)
 
     def quantiles_of(self, values: Values, codes: Index | None, groups: int) -> Values:
         """Return the quantiles of cells: (quantiles, groups, *retained)."""
@@ -171,14 +181,185 @@ class Measure:
     q: tuple[float, ...] | None = None
 
     @property
-    def width(self) -> int:
-        """Bytes of state for each cell of the result."""
-        if isinstance(self.kernel, Sketch):
-            return BYTES_PER_K * self.kernel.k
-        return sum(np.dtype(dtype).itemsize for dtype, _ in self.kernel.identities)
+    def words(self) -> int:
+        """Words of 8 bytes of the state of a cell of the result."""
+        return self.kernel.words if isinstance(self.kernel, Sketch) else len(self.kernel.identities)
 
 
-@dataclass(frozen=True, slots=True)
+def packed(kernel: Kernel, fields: Fields) -> Values:
+    """Return the fields of states (rows, *cells) as words: (rows, words, *cells) of uint64."""
+    if isinstance(kernel, Sketch):
+        return _sketch_words(fields[0], kernel.words)
+    wide = (field.astype(f"{_WIDE[field.dtype.kind]}8").view(np.uint64) for field in fields)
+    return np.stack(list(wide), axis=1)
+
+
+def unpacked(kernel: Kernel, words: Values) -> Fields:
+    """Return the fields of states from their words: the inverse of `packed`."""
+    if isinstance(kernel, Sketch):
+        return (_sketches(words),)
+    kinds = (np.dtype(dtype) for dtype, _ in kernel.identities)
+    return tuple(
+        np.ascontiguousarray(words[:, number]).view(f"{_WIDE[dtype.kind]}8").astype(dtype)
+        for number, dtype in enumerate(kinds)
+    )
+
+
+#: The kind of 8 bytes that holds all numbers of a kind.
+_WIDE: Final = {"f": "f", "i": "i", "u": "u", "b": "u"}
+
+
+def _sketch_words(states: Values, words: int) -> Values:
+    """Return sketches as words: the number of bytes, whether a cell was NaN, and the bytes."""
+    flat = states.reshape(-1)
+    out = np.zeros((len(flat), words), np.uint64)
+    for row, state in enumerate(flat):
+        if state is not None:
+            data = state.sketch.serialize()
+            out[row, 0] = 2 * len(data) + state.nan
+            out[row, 1:].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
+    return np.moveaxis(out.reshape(*states.shape, words), -1, 1)
+
+
+def _sketches(words: Values) -> Values:
+    turned = np.ascontiguousarray(np.moveaxis(words, 1, -1))
+    out = np.empty(turned.shape[:-1], object)
+    flat = turned.reshape(-1, turned.shape[-1])
+    for row, (head, *_) in enumerate(flat[:, :1].tolist()):
+        if head:
+            data = flat[row, 1:].view(np.uint8)[: head // 2].tobytes()
+            out.reshape(-1)[row] = NanSketch(kll_doubles_sketch.deserialize(data), bool(head % 2))
+    return out
+
+
+#: The number of neighbours that a node of the tree of states folds.
+FAN: Final = 8
+#: The least bytes of a section from which its states are stored, if it has several leaves.
+STORED_FROM: Final = 8 * SLAB
+#: Bytes of the state of a cell, for the lengths of units and leaves.
+_WIDTH: Final = 16
+#: The bytes of cells of a unit or a leaf, for each byte of their state.
+_UNIT_SHARE, _LEAF_SHARE = 2, 16
+#: The most columns of cells in a slab of many cells.
+_COLUMNS: Final = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanTable:
+    """The relation of rows to spans: row ``i`` reads the spans ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    offsets: Index
+    low: Index
+    high: Index
+    moves: bool = True
+
+    def reads(self, starts: Index, stops: Index, length: int) -> Spans:
+        """Return the spans of all rows of each interval."""
+        begins, counts = self.offsets[starts], self.offsets[stops] - self.offsets[starts]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.repeat(begins - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Spans(offsets, self.low[rows], self.high[rows])
+
+    @staticmethod
+    def of_rows(low: Index, high: Index) -> SpanTable:
+        """Return the relation of each row to one span."""
+        return SpanTable(np.arange(len(low) + 1), low, high)
+
+
+def parents(offsets: Index) -> Index:
+    """Return the offsets of the nodes of each section, from those of the rows below them."""
+    return np.concatenate([[0], np.cumsum(-(-np.diff(offsets) // FAN))])
+
+
+def children(offsets: Index) -> tuple[Index, Index]:
+    """Return the first row below each node, and the end of these rows."""
+    above = parents(offsets)
+    counts = np.diff(above)
+    first = np.repeat(offsets[:-1] - FAN * above[:-1], counts) + FAN * np.arange(above[-1])
+    return first, np.minimum(first + FAN, np.repeat(offsets[1:], counts))
+
+
+def folded(kernel: Kernel, fields: Fields, offsets: Index) -> Fields:
+    """Return the states of the nodes above some rows: a fold of `FAN` neighbours, from left to right."""
+    first, stop = children(offsets)
+    out = tuple(field[first] for field in fields)
+    for place in range(1, int((stop - first).max(initial=0))):
+        more = np.flatnonzero(stop - first > place)
+        merged = kernel.merge_fields(
+            tuple(field[more] for field in out), tuple(field[first[more] + place] for field in fields)
+        )
+        for into, values in zip(out, merged, strict=True):
+            into[more] = values
+    return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaves:
+    """The leaves of a reduction, as rows: those of one section after the other.
+
+    ``keys`` are ``section * units + unit`` of the units with cells of a section, ``rows`` are their leaves.
+    The ``positions`` along the sequence axis with cells of a section belong to the keys number ``pairs``.
+    ``offsets`` are the first rows of each section.
+    """
+
+    unit: int
+    units: int
+    keys: Index
+    rows: Index
+    offsets: Index
+    positions: Index
+    pairs: Index
+
+    @staticmethod
+    def of(reduction: FieldReduction) -> Leaves:
+        """Return the leaves of a reduction."""
+        unit, length, sections = reduction.unit, reduction.length, reduction.sections
+        units = -(-length // unit)
+        positions, section = np.arange(length), np.zeros(length, np.int64)
+        if reduction.varies:
+            assert reduction.grouping is not None
+            at = reduction.label_axes.index(reduction.sequence)
+            codes = np.moveaxis(reduction.grouping.codes, at, 0).reshape(length, -1)
+            inside = codes >= 0
+            places = np.broadcast_to(positions[:, None], codes.shape)[inside]
+            section, positions = np.divmod(np.unique(codes[inside] * length + places), max(length, 1))
+        keys, pairs = np.unique(section * units + positions // unit, return_inverse=True)
+        of_keys = keys // max(units, 1)
+        begins = np.searchsorted(of_keys, np.arange(sections + 1))
+        leaves = -(-np.diff(begins) // reduction.per_leaf)
+        offsets = np.concatenate([[0], np.cumsum(leaves)])
+        rows = offsets[of_keys] + (np.arange(len(keys)) - begins[of_keys]) // reduction.per_leaf
+        return Leaves(unit, units, keys, rows, offsets, positions, pairs.reshape(-1))
+
+    def rows_of(self, section: Index | int, positions: Index) -> Index:
+        """Return the leaf of a section at positions of its cells."""
+        at = np.searchsorted(self.keys, section * self.units + positions // self.unit)
+        return np.asarray(self.rows[np.minimum(at, len(self.rows) - 1)])
+
+    def needed(self, low: int, high: int) -> Index:
+        """Return the positions with cells of the rows from ``low`` to ``high``."""
+        ends = np.searchsorted(self.rows, (low, high))  # they follow each other, as keys do
+        return self.positions[slice(*np.searchsorted(self.pairs, ends))]
+
+    def spans(self, *, of_sections: bool, moves: bool) -> SpanTable:
+        """Return which positions the rows, or the sections, read.
+
+        An empty span marks the start of each unit, which has an influence on the bits of states.
+        """
+        first = np.ones(len(self.positions), np.bool_)
+        first[1:] = (np.diff(self.positions) != 1) | (np.diff(self.pairs) != 0)
+        starts = np.flatnonzero(first)
+        stops = np.append(starts[1:], len(self.positions))[: len(starts)] - 1
+        marks = self.keys % max(self.units, 1) * self.unit
+        owners = np.concatenate([np.arange(len(self.keys)), self.pairs[starts]])
+        order = np.argsort(owners, kind="stable")
+        low = np.concatenate([marks, self.positions[starts]])[order]
+        high = np.concatenate([marks, self.positions[stops] + 1])[order]
+        offsets = np.searchsorted(self.rows[owners[order]], np.arange(self.offsets[-1] + 1))
+        return SpanTable(offsets[self.offsets] if of_sections else offsets, low, high, moves)
+
+
+@dataclass(frozen=True, eq=False)
 class FieldReduction:
     """An array, the axes ``over`` that it is reduced along, its groups, and the measures of one pass.
 
@@ -194,7 +375,7 @@ class FieldReduction:
     skipna: bool = True
     empty: NDArray[np.bool_] | None = None
 
-    @property
+    @cached_property
     def retained(self) -> tuple[int, ...]:
         """The axes that the result retains."""
         return tuple(axis for axis in range(len(self.field.shape)) if axis not in self.over)
@@ -205,11 +386,11 @@ class FieldReduction:
         return 1 if self.grouping is None else len(self.grouping)
 
     @property
-    def width(self) -> int:
-        """Bytes of state for each cell of the result, of all measures."""
-        return sum(measure.width for measure in self.measures)
+    def words(self) -> int:
+        """Words of 8 bytes of the state of a cell of the result, of all measures."""
+        return sum(measure.words for measure in self.measures)
 
-    @property
+    @cached_property
     def label_axes(self) -> tuple[int, ...]:
         """The axis of the array for each dimension of the labels."""
         return () if self.grouping is None else tuple(map(self.field.dims.index, self.grouping.dims))
@@ -229,17 +410,18 @@ class FieldReduction:
     @property
     def retained_grid(self) -> tuple[int, ...]:
         """The chunks of the array along the retained axes."""
-        return tuple(max(1, min(self.field.grid[axis], self.field.shape[axis])) for axis in self.retained)
+        return tuple(self.grid[axis] for axis in self.retained)
+
+    @cached_property
+    def grid(self) -> tuple[int, ...]:
+        """The chunks of the array, no longer than the array; along the sequence axis as they are."""
+        pairs = enumerate(zip(self.field.grid, self.field.shape, strict=True))
+        return tuple(max(1, step if axis == self.sequence else min(step, n)) for axis, (step, n) in pairs)
 
     @property
     def over_shape(self) -> tuple[int, ...]:
         """The lengths of the reduced axes."""
         return tuple(self.field.shape[axis] for axis in self.over)
-
-    @property
-    def over_grid(self) -> tuple[int, ...]:
-        """The chunks of the array along the reduced axes."""
-        return tuple(max(1, min(self.field.grid[axis], self.field.shape[axis])) for axis in self.over)
 
     def arranged[T](self, group: T, retained: tuple[T, ...]) -> tuple[T, ...]:
         """Return one value for each dimension of the result: of the groups, and of the retained axes."""
@@ -258,180 +440,151 @@ class FieldReduction:
         return self.arranged(self.groups, self.retained_shape)
 
     @property
-    def has_ordered_groups(self) -> bool:
-        """Whether each group is a run along the one reduced axis, as the bins of a resampling are."""
-        grouping = self.grouping
-        if grouping is None or grouping.codes.ndim != 1 or self.over != self.label_axes:
-            return False
-        codes = grouping.codes[grouping.codes >= 0]
-        return bool((np.diff(codes) >= 0).all())
-
-    @property
     def is_exact(self) -> bool:
         """Whether a task needs all cells of its part of the result at once."""
-        return any(isinstance(measure.kernel, Exact) for measure in self.measures)
+        return isinstance(self.measures[0].kernel, Exact)
 
     @property
-    def read_per_cell(self) -> int:
-        """Bytes that are read for a cell of the result, without groups."""
-        return self.field.raw.itemsize * max(1, math.prod(self.over_shape))
+    def takes_tiles(self) -> bool:
+        """Whether the statistics of tiles give all measures, with the bits that the cells give."""
+        is_integer = self.field.dtype.kind in "iub"
+        is_small = self.field.dtype.itemsize <= 2  # their sums are exact in float64, too
+        return self.weights is None and all(
+            isinstance(each, Count | Extreme)
+            or (isinstance(each, Sum) and is_integer and (np.dtype(each.dtype).kind in "iu" or is_small))
+            for each in (measure.kernel for measure in self.measures)
+        )
 
     def joined_chunks(self, room: int) -> tuple[int, ...]:
         """Return chunks of the retained axes, put together to at most ``room`` cells."""
         return block_shape(self.retained_shape, self.retained_grid, 1, max(1, room))
 
+    # The division of the cells
 
-#: The start or the stop of a box along some axes.
-type Corner = tuple[int, ...]
+    @cached_property
+    def sequence(self) -> int | None:
+        """The sequence axis; None if no axis is reduced."""
+        if len(self.label_axes) == 1:
+            return self.label_axes[0]
+        return self.over[0] if self.over else None
 
+    @property
+    def length(self) -> int:
+        """The length of the sequence axis."""
+        return 1 if self.sequence is None else self.field.shape[self.sequence]
 
-class Combination(Enum):
-    """Where the partial results of a reduction are combined."""
+    @property
+    def varies(self) -> bool:
+        """Whether the labels vary along the sequence axis, so that each group is a section."""
+        return self.sequence in self.label_axes
 
-    IN_TASK = "in task"
-    ON_DRIVER = "on driver"
-    IN_SCRATCH = "in scratch"
+    @property
+    def sections(self) -> int:
+        """The number of sections."""
+        return self.groups if self.varies else 1
 
+    @property
+    def reads_once(self) -> bool:
+        """Whether tasks that have some groups each read few chunks more than once."""
+        leaves = self.leaves
+        sections = leaves.keys[leaves.pairs] // max(leaves.units, 1)
+        order = np.argsort(leaves.positions, kind="stable")
+        chunks = leaves.positions // self.step
+        parts = len(np.unique(sections * (self.length // self.step + 1) + chunks))
+        return bool((np.diff(sections[order]) >= 0).all()) or 2 * parts <= 3 * len(np.unique(chunks))
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """The item of one task: a part of the result of the reduction ``number``, and the cells to read for it.
+    @property
+    def inner(self) -> int:
+        """The number of groups in a section."""
+        return 1 if self.varies else self.groups
 
-    The part of the result are the groups ``groups`` (start, stop) and a box of the retained axes; the cells
-    are a box of the reduced axes. ``slot`` is the row of scratch arrays.
-    """
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The reduced axes without the sequence axis."""
+        return tuple(axis for axis in self.over if axis != self.sequence)
 
-    number: int
-    retained_start: Corner
-    retained_stop: Corner
-    groups: tuple[int, int]
-    over_start: Corner
-    over_stop: Corner
-    slot: int = 0
+    @property
+    def others_shape(self) -> tuple[int, ...]:
+        """The lengths of the other reduced axes."""
+        return tuple(self.field.shape[axis] for axis in self.others)
 
+    @property
+    def others_grid(self) -> tuple[int, ...]:
+        """The chunks of the array along the other reduced axes."""
+        return tuple(self.grid[axis] for axis in self.others)
 
-@dataclass(frozen=True, slots=True)
-class ReductionPlan:
-    """How one reduction is computed.
+    @property
+    def has_cells_inside(self) -> bool:
+        """Whether the last axis is reduced, so that the cells of a cell of the result follow each other."""
+        return bool(self.over) and self.over[-1] == len(self.field.shape) - 1
 
-    ``chunks`` are those of the result, ``retained_box`` and ``group_chunk`` their parts. ``slots`` is the
-    number of partial results of each cell in scratch arrays.
-    """
+    @property
+    def step(self) -> int:
+        """The chunks of the array along the sequence axis."""
+        return 1 if self.sequence is None else self.grid[self.sequence]
 
-    combination: Combination
-    chunks: tuple[int, ...]
-    items: tuple[Item, ...]
-    retained_box: tuple[int, ...]
-    group_chunk: int
-    slots: int = 1
+    @property
+    def column(self) -> int:
+        """The bytes of all cells of a cell of the result in one chunk along the sequence axis."""
+        return self.field.raw.itemsize * self.step * max(1, math.prod(self.others_shape))
 
+    @property
+    def _width(self) -> int:
+        is_sketch = isinstance(self.measures[0].kernel, Sketch)
+        return self.inner * (8 * self.words if is_sketch else _WIDTH)
 
-def plan_reduction(
-    number: int, reduction: FieldReduction, limits: Limits, engine: Engine | EngineName | None = None
-) -> ReductionPlan:
-    """Return the plan of the reduction ``number`` of a job. The engine does not change chunks of results."""
-    field = reduction.field
-    task = task_bytes(math.prod(field.shape) * field.raw.itemsize, limits.task, engine)
-    for size in (task, limits.task):  # few tasks may return partial results where many return too much
-        plan = _plan_on_driver(number, reduction, limits, size)
-        if plan is not None:
-            return plan
-    # The box of the retained axes that one task computes: joined chunks, or a part of a chunk.
-    if reduction.is_exact:
-        cells_read = max(1, math.prod(reduction.over_shape))
-        room = min(limits.chunk // (reduction.width * reduction.groups), limits.task // (8 * cells_read))
-    else:
-        room = min(limits.chunk // (8 * reduction.groups), limits.task // reduction.read_per_cell)
-    box = reduction.joined_chunks(room)
-    most = max(1, limits.state // reduction.width)
-    if not reduction.is_exact and math.prod(box) > most:
-        # A part of a chunk: the chunk is read more than once, but the state of the part fits.
-        box = block_shape(box, (1,) * len(box), 1, most)
-    group_chunk, per_task = _group_lengths(reduction, limits, box, task)
-    plan = ReductionPlan(Combination.IN_TASK, reduction.arranged(group_chunk, box), (), box, group_chunk)
-    ranges = [
-        (start, min(start + per_task, reduction.groups)) for start in range(0, reduction.groups, per_task)
-    ]
-    starts, stops = split(reduction.retained_shape, box)
-    corners = zip(map(tuple, starts.tolist()), map(tuple, stops.tolist()), strict=True)
-    parts = [(low, high, groups) for low, high in corners for groups in ranges]
-    cuts = _cuts(reduction, limits, box, len(ranges), len(parts))
-    if cuts is None:
-        zero = (0,) * len(reduction.over)
-        return replace(plan, items=tuple(Item(number, *part, zero, reduction.over_shape) for part in parts))
-    items = tuple(Item(number, *part, *cut, slot) for part in parts for slot, cut in enumerate(cuts))
-    return replace(plan, combination=Combination.IN_SCRATCH, items=items, slots=len(cuts))
+    @cached_property
+    def unit(self) -> int:
+        """The length of a unit."""
+        chunks, size = 1, self.column * math.prod(self.retained_grid)
+        while 2 * chunks * size <= SLAB or (
+            chunks * self.column < _UNIT_SHARE * self._width and 2 * chunks * size <= 8 * SLAB
+        ):
+            chunks *= 2
+        return chunks * self.step
 
+    @cached_property
+    def per_leaf(self) -> int:
+        """The number of units of a leaf. Exact quantiles take all units together."""
+        if self.is_exact:
+            return 1 << 62
+        units, size = 1, self.column * self.unit // self.step
+        while units * size < _LEAF_SHARE * self._width:
+            units *= 2
+        return units
 
-def _plan_on_driver(
-    number: int, reduction: FieldReduction, limits: Limits, task: int
-) -> ReductionPlan | None:
-    """Return a plan whose partial results go to the driver, if they are small enough.
+    @cached_property
+    def piece(self) -> tuple[int, ...]:
+        """The lengths of a piece of a unit along the other reduced axes: whole chunks."""
+        size = self.field.raw.itemsize * self.unit * math.prod(self.retained_grid)
+        return block_shape(self.others_shape, self.others_grid, size, SLAB)
 
-    A task reads about ``task`` bytes.
-    """
-    field, state = reduction.field, math.prod(reduction.retained_shape) * reduction.groups * reduction.width
-    if reduction.is_exact or state > limits.small:
-        return None
-    order = [*reduction.over[::-1], *reduction.retained[::-1]]
-    block = block_shape(field.shape, field.grid, field.raw.itemsize, task, order)
-    pieces = math.prod(cells(reduction.over_shape, [block[axis] for axis in reduction.over]))
-    if state * pieces > limits.returned:
-        return None
-    corners = blocks(field.shape, field.grid, field.raw.itemsize, task, order)
-    columns = (
-        map(tuple, corner[:, list(axes)].tolist())
-        for axes in (reduction.retained, reduction.over)
-        for corner in corners
-    )
-    groups = (0, reduction.groups)
-    items = tuple(
-        Item(number, low, high, groups, first, end) for low, high, first, end in zip(*columns, strict=True)
-    )
-    box = reduction.joined_chunks(limits.chunk // (8 * reduction.groups))
-    chunks = reduction.arranged(reduction.groups, box)
-    return ReductionPlan(Combination.ON_DRIVER, chunks, items, box, reduction.groups)
+    @cached_property
+    def slab(self) -> tuple[int, ...]:
+        """The lengths of a slab of a piece along all reduced axes: less than a piece only in large chunks."""
+        lengths = dict(zip(self.others, self.piece, strict=True))
+        shape = tuple(lengths.get(axis, self.unit) for axis in self.over)
+        if self.unit > self.step:
+            return shape
+        columns = 1 if self.has_cells_inside else min(math.prod(self.retained_grid), _COLUMNS)
+        return block_shape(shape, (1,) * len(shape), self.field.raw.itemsize * columns, SLAB)
 
+    @cached_property
+    def leaves(self) -> Leaves:
+        """The leaves of all sections."""
+        return Leaves.of(self)
 
-def _group_lengths(
-    reduction: FieldReduction, limits: Limits, box: tuple[int, ...], task: int
-) -> tuple[int, int]:
-    """Return the number of groups in a chunk of the result, and in the part of one task: whole chunks."""
-    groups, box_cells = reduction.groups, max(1, math.prod(box))
-    chunk = max(1, min(groups, 4 * limits.chunk // (8 * box_cells)))
-    per_task = max(chunk, min(groups, limits.state // (box_cells * reduction.width)))
-    if reduction.is_exact:
-        per_task = groups
-    elif reduction.has_ordered_groups:
-        read_per_group = max(1, reduction.read_per_cell * box_cells // groups)
-        groups_per_input_chunk = -(-groups * reduction.over_grid[0] // max(1, reduction.over_shape[0]))
-        chunk, per_task = (
-            min(most, max(1, size // read_per_group, 4 * groups_per_input_chunk))
-            for most, size in ((chunk, limits.task), (per_task, task))
-        )
-    return chunk, -(-min(per_task, groups) // chunk) * chunk
-
-
-def _cuts(
-    reduction: FieldReduction, limits: Limits, box: tuple[int, ...], group_ranges: int, parts: int
-) -> list[tuple[Corner, Corner]] | None:
-    """Return cuts of the reduced axes, one for each slot of scratch arrays; None for no scratch arrays.
-
-    They help if tasks have much to read for few parts of the result: a task for each part would leave
-    most of a cluster idle.
-    """
-    box_cells = max(1, math.prod(box))
-    is_deep = reduction.read_per_cell * box_cells / group_ranges > 4 * limits.task
-    has_quantiles = any(isinstance(measure.kernel, Exact | Sketch) for measure in reduction.measures)
-    if not is_deep or not 0 < parts < limits.columns or has_quantiles:
-        return None
-    shape, grid = reduction.over_shape, reduction.over_grid
-    starts, _ = blocks(shape, grid, reduction.field.raw.itemsize * box_cells, limits.task)
-    slots = min(len(starts), max(2, limits.columns // parts))
-    borders = np.append(np.arange(0, shape[0], grid[0]), shape[0])  # of chunks along the first reduced axis
-    rows = borders[np.linspace(0, len(borders) - 1, slots + 1).astype(int)]
-    return [
-        ((int(low), *(0,) * (len(shape) - 1)), (int(high), *shape[1:]))
-        for low, high in itertools.pairwise(rows)
-        if low < high
-    ]
+    @property
+    def levels(self) -> list[Index]:
+        """The offsets of the rows of each level of states that is stored; none if states are not stored."""
+        offsets = self.leaves.offsets
+        counts = np.diff(offsets)
+        sections = self.leaves.keys[self.leaves.pairs] // max(self.leaves.units, 1)
+        per_position = self.field.raw.itemsize * math.prod((*self.others_shape, *self.retained_shape))
+        sizes = np.bincount(sections, minlength=len(counts)) * per_position
+        if self.is_exact or not ((counts > 1) & (sizes >= STORED_FROM)).any():
+            return []
+        out = [offsets]
+        while np.diff(out[-1]).max() > FAN:
+            out.append(parents(out[-1]))
+        return out

@@ -1,55 +1,47 @@
-"""The job of a reduction: its options, its plan, the arrays of its results, and their partial results."""
+"""Reductions as operations: options, weights, measures, and the arrays that are computed."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
 
 import numpy as np
 import xarray as xr
-import zarr
 
 from frazil import cf
-from frazil.answers.kernels import STATISTICS, WEIGHTED, Values
-from frazil.arguments import conflicting, parse_bytes, require_choice, wrong_type
+from frazil.answers.kernels import STATISTICS, WEIGHTED, FirstLast, Values
+from frazil.arguments import parse_bytes, require_choice, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import Limits, split
-from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Source, Target, Tasks, Version, with_options
-from frazil.jobs.job_run import require_free, run_with_options
+from frazil.jobs.blocks import Limits, block_shape
+from frazil.jobs.engine import task_bytes
+from frazil.jobs.job import BoundedRunOptions, JobResult, RunOptions, Source, Target, Version, with_options
+from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading, states_path
+from frazil.pipeline.derivation.relations import Read, Relation, Whole, Window
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,
-    CoordinateWriter,
     Field,
     Grouping,
     coordinate,
     coordinates_of,
     digest_of,
     dimensions,
-    has_node,
     open_field,
     require_same_labels,
 )
 from frazil.pipeline.reductions.plan import (
-    Combination,
     Exact,
     FieldReduction,
-    Item,
     Measure,
-    ReductionPlan,
     Sketch,
-    plan_reduction,
+    SpanTable,
+    children,
     rank_error,
 )
-from frazil.pipeline.reductions.tasks import (
-    ReductionInputs,
-    combine_item,
-    reduce_item,
-    scratch_path,
-    write_driver_results,
-)
+from frazil.pipeline.reductions.tasks import ResultBlocks, StateBlocks
+from frazil.pipeline.transform.arrays import ArrayInfo, array_info
+from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, OutputArrays, same_repository
 from frazil.repository.session.session import Session
 
 #: ``"coslat"``, an array of xarray, or arrays by dimension.
@@ -125,14 +117,6 @@ takes_quantile_options: Final = with_options(QuantileOptions, REDUCTION_DEFAULTS
 
 #: The options whose values are recorded unchanged, if the caller passes them.
 _RECORDED: Final = ("skipna", "min_count", "ddof", "decode", "valid_range", "keep_attrs", "k")
-
-
-@dataclass(frozen=True, slots=True)
-class GroupingRule:
-    """How the cells of an array are grouped. ``labels`` are the coordinates that `grouping_of` reads."""
-
-    grouping_of: Callable[[Session, Field], Grouping]
-    labels: tuple[str, ...] = ()
 
 
 def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -223,55 +207,6 @@ def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Va
     return out
 
 
-def create_result(
-    coordinates: CoordinateWriter,
-    reduction: FieldReduction,
-    plan: ReductionPlan,
-    measure: Measure,
-    *,
-    keep_attrs: bool,
-) -> None:
-    """Create the array of a measure, and its coordinates of quantiles and groups."""
-    session, path = coordinates.session, measure.path
-    attributes = reduction.field.decoded_attributes() if keep_attrs else {}
-    if measure.how in STATISTICS and not STATISTICS[measure.how].has_units:
-        attributes["units"] = "1"
-    elif measure.how == "var" and "units" in attributes:
-        attributes["units"] = f"({attributes['units']})2"
-    over = [reduction.field.dims[axis] for axis in reduction.over]
-    method = f"{': '.join(over)}: {cf.cell_method(measure.how)}"
-    earlier_methods = str(reduction.field.attributes.get("cell_methods", "")).strip()
-    attributes["cell_methods"] = f"{earlier_methods} {method}".strip()
-    if isinstance(measure.kernel, Sketch):
-        attributes["quantile_rank_error"] = round(rank_error(measure.kernel.k), 6)
-    if measure.q is None and measure.how == "quantile":
-        assert isinstance(measure.kernel, Exact | Sketch)
-        attributes["quantile"] = measure.kernel.q[0]
-    lead = () if measure.q is None else (len(measure.q),)
-    zarr.create_array(
-        session.store,
-        name=path.strip("/"),
-        shape=(*lead, *reduction.shape),
-        chunks=tuple(max(1, n) for n in (*lead, *plan.chunks)),
-        dtype=measure.dtype,
-        fill_value=np.nan if measure.dtype.kind == "f" else None,
-        attributes=attributes,
-        dimension_names=(*(("quantile",) if lead else ()), *reduction.dims),
-        overwrite=has_node(session, path),
-    )
-    parent = path.strip("/").rpartition("/")[0]
-    if measure.q is not None:
-        coordinates.put_coordinate(f"{parent}/quantile", np.array(measure.q), {})
-    if reduction.grouping is not None:
-        grouping = reduction.grouping
-        labels_attributes = dict(grouping.attributes)
-        if grouping.bounds is not None:
-            labels_attributes["bounds"] = bounds = f"{grouping.name}_bnds"
-            dims = (grouping.name, "bnds")
-            coordinates.put_coordinate(f"{parent}/{bounds}", grouping.bounds, {}, dims=dims)
-        coordinates.put_coordinate(f"{parent}/{grouping.name}", grouping.labels, labels_attributes)
-
-
 _QUANTILES: Final = ("quantile", "median")
 
 
@@ -284,7 +219,7 @@ def reductions_of(
     grouping: Grouping | None,
     options: ReductionOptions,
 ) -> list[FieldReduction]:
-    """Return the reductions of one array: one for all quantiles, and one for all other statistics.
+    """Return the reductions of one array: one for each quantile, and one for all other statistics.
 
     The result of one statistic is at ``path``, the results of several are at ``<path>_<how>``. ``dims`` are
     reduced in addition to the dimensions of the labels; None is all dimensions, or with a ``grouping`` only
@@ -315,9 +250,10 @@ def reductions_of(
     dims = (*dims, *label_dims)
     result_names = {*field.dims} - {*dims} | {field.name}
     if grouping is not None and grouping.name in result_names:
-        raise conflicting(
+        raise InvalidInputError(
             f"The name of the labels in by must differ from the names in the result "
-            f"({', '.join(sorted(result_names))}), got `{grouping.name}`. Rename the labels"
+            f"({', '.join(sorted(result_names))}), got `{grouping.name}`. Rename the labels",
+            ErrorKind.CONFLICTING_ARGUMENTS,
         )
     over = tuple(axis for axis, dim in enumerate(field.dims) if dim in dims)
     weights = weights_of(arrays, field, options.get("weights"))
@@ -327,16 +263,19 @@ def reductions_of(
     )
     named = [(how, path)] if isinstance(how, str) else [(each, f"{path}_{each}") for each in how]
     measures = [_measure(plain, own_path, options, each) for each, own_path in named]
-    quantiles = tuple(each for each in measures if each.how in _QUANTILES)
     others = tuple(each for each in measures if each.how not in _QUANTILES)
-    return [replace(plain, measures=part) for part in (others, quantiles) if part]
+    parts = [others, *((each,) for each in measures if each.how in _QUANTILES)]
+    return [replace(plain, measures=part) for part in parts if part]
 
 
 def _measure(reduction: FieldReduction, path: str, options: ReductionOptions, how: str) -> Measure:
     field, is_weighted = reduction.field, reduction.weights is not None
     require_choice("how", how, [*STATISTICS, *_QUANTILES])
     if is_weighted and how not in WEIGHTED:
-        raise conflicting(f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}")
+        raise InvalidInputError(
+            f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )
     if how in _QUANTILES:
         return _quantile_measure(reduction, path, options, how)
     ddof, min_count = options["ddof"], options.get("min_count")
@@ -372,163 +311,321 @@ def _quantile_measure(reduction: FieldReduction, path: str, options: ReductionOp
     return Measure(path, how, estimate, dtype, None if np.ndim(quantiles) == 0 else q)
 
 
-_SCRATCH: Final = "frazil_partials"
+def result_array(
+    source: ArrayInfo, reduction: FieldReduction, measure: Measure, chunks: Sequence[int], *, keep_attrs: bool
+) -> ArrayInfo:
+    """Return the metadata of a result. ``chunks`` are those of the dimensions without quantiles."""
+    attributes = reduction.field.decoded_attributes() if keep_attrs else {}
+    if measure.how in STATISTICS and not STATISTICS[measure.how].has_units:
+        attributes["units"] = "1"
+    elif measure.how == "var" and "units" in attributes:
+        attributes["units"] = f"({attributes['units']})2"
+    over = [reduction.field.dims[axis] for axis in reduction.over]
+    method = f"{': '.join(over)}: {cf.cell_method(measure.how)}"
+    earlier_methods = str(reduction.field.attributes.get("cell_methods", "")).strip()
+    attributes["cell_methods"] = f"{earlier_methods} {method}".strip()
+    if isinstance(measure.kernel, Sketch):
+        attributes["quantile_rank_error"] = round(rank_error(measure.kernel.k), 6)
+    if measure.q is None and measure.how == "quantile":
+        assert isinstance(measure.kernel, Exact | Sketch)
+        attributes["quantile"] = measure.kernel.q[0]
+    lead = () if measure.q is None else (len(measure.q),)
+    return source.with_dtype(
+        measure.path,
+        measure.dtype,
+        shape=(*lead, *reduction.shape),
+        dims=(*(("quantile",) if lead else ()), *reduction.dims),
+        chunks=tuple(max(1, n) for n in (*lead, *chunks)),
+        attributes=attributes,
+    )
+
+
+#: The most cells of a chunk of states, if chunks of the array are smaller.
+_STATE_CELLS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class _ReductionJob:
-    """What the driver does: the reductions of a request, and a plan for each of them."""
+class ReductionArrays:
+    """The arrays of one reduction of ``source``: states, and results with the limits of a run."""
 
-    arrays: ArrayLookup
-    options: ReductionOptions
-    reductions: tuple[FieldReduction, ...]
-    plans: tuple[ReductionPlan, ...]
-    scratch: str
+    source: ArrayInfo
+    reduction: FieldReduction
+    to: Target
+    limits: Limits
+    engine: Any
+    keep_attrs: bool
+
+    def computed(self) -> list[ComputedArrays]:
+        """Return the arrays that tasks compute, in rounds."""
+        reduction, levels = self.reduction, self.reduction.levels
+        states: list[ComputedArrays] = []
+        below: tuple[str, Any] | None = None
+        for number, offsets in enumerate(levels):
+            states.append(self._states(number, offsets, below, None if below is None else states[-1].new[0]))
+            below = states[-1].new[0].path, offsets
+        box, groups, per_task = self._result_lengths(bool(levels))
+        at = reduction.arranged(groups, box)
+        new = tuple(
+            result_array(self.source, reduction, measure, at, keep_attrs=self.keep_attrs)
+            for measure in reduction.measures
+        )
+        lead = () if reduction.measures[0].q is None else (len(reduction.measures[0].q),)
+        block = (*lead, *reduction.arranged(per_task, box))
+        group = None if reduction.group_axis is None else len(lead) + reduction.group_axis
+        axes = [
+            len(lead) + axis + (reduction.group_axis is not None and axis >= reduction.group_axis)
+            for axis in range(len(reduction.retained))
+        ]
+        section = group if reduction.varies else None
+        compute = ResultBlocks(reduction, self.limits.block, below)
+        if below is None:
+            reads = self._reads(section, axes, of_sections=True)
+            return [ComputedArrays(self.source, new, block, compute, 0, self._tasks, (reads,), self._key)]
+        first = levels[-1] if reduction.varies else levels[-1][[0, -1]]
+        spans = SpanTable.of_rows(first[:-1], first[1:])
+        inner: tuple[int | None, Relation] = (None, Whole()) if reduction.varies else (group, Window())
+        reads = Read(
+            below[0], ((section, spans), (None, Whole()), inner, *((axis, Window()) for axis in axes))
+        )
+        return [
+            *states,
+            ComputedArrays(states[-1].new[0], new, block, compute, len(levels), None, (reads,), self._key),
+        ]
+
+    def _states(
+        self, number: int, offsets: Any, below: tuple[str, Any] | None, old: ArrayInfo | None
+    ) -> ComputedArrays:
+        """Return the states of one level: of the leaves, or of the nodes above the level ``below``."""
+        reduction, limits = self.reduction, self.limits
+        width = 8 * reduction.words * reduction.inner
+        most = max(1, limits.state // width)
+        box = reduction.joined_chunks(_STATE_CELLS)
+        if math.prod(box) > most:
+            box = block_shape(box, (1,) * len(box), 1, most)
+        size = reduction.column // reduction.step * min(reduction.unit, reduction.length)
+        room = min(most, limits.block // max(1, size))
+        blocks = block_shape(reduction.retained_shape, box, 1, max(1, room))
+        rows = max(1, min(limits.block // (size * reduction.per_leaf), most) // max(1, math.prod(blocks)))
+        path = f"{states_path(self.to, reduction.measures[0].path)}/{number}"
+        shape = (int(offsets[-1]), reduction.words, reduction.inner, *reduction.retained_shape)
+        chunks = tuple(max(1, n) for n in (1, *shape[1:3], *box))
+        new = self.source.with_dtype(
+            path,
+            np.uint64,
+            shape=shape,
+            dims=[f"{number}_{axis}" for axis in range(len(shape))],
+            chunks=chunks,
+            attributes={},
+        )
+        compute = StateBlocks(reduction, limits.block, below)
+        axes = range(3, len(shape))
+        if below is None or old is None:
+            reads, tasks, old = self._reads(0, axes, of_sections=False), self._tasks, self.source
+        else:
+            spans = SpanTable.of_rows(*children(below[1]))
+            reads, tasks = (
+                Read(below[0], ((0, spans), *((axis, Window()) for axis in range(1, len(shape))))),
+                None,
+            )
+            rows = 1
+        block = (rows, *chunks[1:3], *(max(1, n) for n in blocks))
+        return ComputedArrays(old, (new,), block, compute, number, tasks, (reads,), self._key)
 
     @property
-    def writes(self) -> tuple[str, ...]:
-        """The paths of the results."""
-        return tuple(measure.path for reduction in self.reductions for measure in reduction.measures)
+    def _tasks(self) -> int:
+        size = math.prod(self.reduction.field.shape) * self.reduction.field.raw.itemsize
+        return max(1, -(-size // task_bytes(size, self.limits.task, self.engine)))
 
     @property
-    def has_scratch(self) -> bool:
-        """Whether any partial results are combined in scratch arrays."""
-        return any(plan.combination is Combination.IN_SCRATCH for plan in self.plans)
+    def _key(self) -> Any:
+        """All but chunks that has an influence on the values."""
+        reduction = self.reduction
+        labels = None
+        if reduction.grouping is not None and reduction.label_axes != (reduction.sequence,):
+            labels = digest_of(reduction.grouping.codes)
+        weights = None if reduction.weights is None else digest_of(reduction.weights)
+        division = [reduction.unit, min(reduction.per_leaf, 1 << 40), reduction.piece, reduction.slab]
+        return {"division": division, "labels": labels, "weights": weights}
+
+    def _reads(self, section: int | None, retained: Sequence[int], *, of_sections: bool) -> Read:
+        """Return what the rows or the sections read of the array."""
+        reduction = self.reduction
+        lengths = (1,) * len(reduction.field.shape) if reduction.weights is None else reduction.weights.shape
+        axes: list[tuple[int | None, Relation]] = [(None, Whole())] * len(lengths)
+        for axis, to in zip(reduction.retained, retained, strict=True):
+            axes[axis] = (to, Window(moves=lengths[axis] == 1))
+        if reduction.sequence is not None:
+            has_positions = any(isinstance(measure.kernel, FirstLast) for measure in reduction.measures)
+            moves = lengths[reduction.sequence] == 1 and not has_positions
+            axes[reduction.sequence] = (section, reduction.leaves.spans(of_sections=of_sections, moves=moves))
+        return Read(reduction.field.path, tuple(axes))
+
+    def _result_lengths(self, has_states: bool) -> tuple[tuple[int, ...], int, int]:
+        """Return chunks of the retained axes and of the groups of the result, and the groups of a task."""
+        reduction, limits = self.reduction, self.limits
+        groups, over = reduction.groups, max(1, math.prod(reduction.over_shape))
+        read = reduction.field.raw.itemsize * over
+        width = 8 * reduction.words
+        if reduction.is_exact:
+            room = min(limits.chunk // (width * groups), limits.task // (8 * over))
+        else:
+            # An axis that grows is the first one: a refresh computes its last chunk.
+            most_read = limits.chunk if reduction.retained[:1] == (0,) else limits.task // 4
+            room = min(limits.chunk // 8, limits.state // width if has_states else most_read // read)
+        box = reduction.joined_chunks(room)
+        most = max(1, limits.state // (width * reduction.inner))
+        if not reduction.is_exact and math.prod(box) > most:
+            # A part of a chunk: the chunk is read more than once, but the state of the part fits.
+            box = block_shape(box, (1,) * len(box), 1, most)
+        cells = max(1, math.prod(box))
+        per_group = max(1, read * cells // groups)
+        chunk = max(1, min(groups, 4 * limits.chunk // (8 * cells)))
+        if not reduction.varies:
+            return box, chunk, -(-groups // chunk) * chunk
+        if not reduction.is_exact:
+            # A refresh computes whole chunks: so they have several groups only if these are small.
+            chunk = max(1, min(chunk, limits.chunk // 64 // (8 * cells), limits.chunk // 16 // per_group))
+        per_task = max(chunk, min(groups, limits.state // (cells * width)))
+        if has_states:
+            per_task = chunk
+        elif reduction.is_exact:
+            per_task = groups
+        elif reduction.reads_once:
+            total = math.prod(reduction.field.shape) * reduction.field.raw.itemsize
+            task = task_bytes(total, limits.task, self.engine)
+            in_chunk = -(-groups * reduction.step // max(1, reduction.length))
+            per_task = min(per_task, max(1, task // per_group, 4 * in_chunk))
+        return box, chunk, -(-per_task // chunk) * chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction(Operation):
+    """The operation of `reduce`. ``options`` are those of the caller that change the results."""
+
+    name = "reduce"
+    how: How
+    dims: tuple[str, ...] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def shared(self) -> ReductionInputs:
-        """Return the values that all tasks share."""
-        combinations = tuple(plan.combination for plan in self.plans)
-        block = self.options["limits"].block
-        return ReductionInputs(self.arrays.session, self.reductions, combinations, self.scratch, block)
+    def job_name(self) -> str:
+        """The name of the function that users call: that of the statistic, if it is one."""
+        return self.how if self.name == "reduce" and isinstance(self.how, str) else self.name
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The coordinates with the labels of groups."""
+        return ()
+
+    @property
+    def own_parameters(self) -> dict[str, Any]:
+        """The arguments that other reductions do not have, for the record of the job."""
+        return {}
+
+    def grouping_of(self, session: Session, array: Field) -> Grouping | None:
+        """Return the groups of the cells of an array."""
+        return None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the states, the results, and their coordinates."""
+        choices: Any = {**REDUCTION_DEFAULTS, **self.options}
+        limits = cast("ReductionOptions", options).get("limits") or Limits()
+        session, arrays = reading.session, ArrayLookup(reading.session)
+        fields: list[Field] = []
+        computed: list[ComputedArrays] = []
+        coordinates: dict[str, DriverArray] = {}
+        read: set[str] = set()
+        for path in self.paths:
+            array = open_field(session, path, decode=choices["decode"], valid_range=choices["valid_range"])
+            groups = self.grouping_of(session, array)
+            result = to.path(array.path)
+            reductions = reductions_of(arrays, array, result, self.how, self.dims, groups, choices)
+            info = array_info(session, array.path)
+            fields.append(array)
+            for each in reductions:
+                parts = ReductionArrays(info, each, to, limits, options.get("engine"), choices["keep_attrs"])
+                computed += parts.computed()
+                for one in result_coordinates(arrays, info, each):
+                    coordinates.setdefault(one.new.path, one)
+            own = coordinates_of(array, arrays, array.dims)
+            read |= {f"/{array.parent}/{name}".replace("//", "/") for name in (*self.labels, *own)}
+        results = {new.path for each in computed for new in each.new}
+        drivers = coordinates_to_write(coordinates, reading, to)
+        drivers = [each for each in drivers if each.new.path not in results]
+        inputs = [array_info(session, path) for path in sorted(read | {each.path for each in fields})]
+        parameters = {
+            "paths": list(self.paths),
+            "dims": None if self.dims is None else list(self.dims),
+            "how": list(names_of(self.how)),
+            **self.own_parameters,
+            **recorded_options(self.options),
+        }
+        return BlockPlan(inputs, OutputArrays(computed, (), drivers), parameters)
 
 
-def run_reduction(
-    name: str,
-    source: Source,
-    paths: str | Sequence[str],
-    how: How,
-    choices: ReductionOptions,
-    *,
-    dims: str | Sequence[str] | None = None,
-    rule: GroupingRule | None = None,
-    parameters: Mapping[str, Any] | None = None,
-) -> JobResult:
+def result_coordinates(
+    arrays: ArrayLookup, source: ArrayInfo, reduction: FieldReduction
+) -> list[DriverArray]:
+    """Return the coordinates of the results: of quantiles, of groups, and of the retained dimensions."""
+    out: list[DriverArray] = []
+    for measure in reduction.measures:
+        group = measure.path.rpartition("/")[0]
+        named: dict[str, tuple[tuple[str, ...], Values, Mapping[str, Any]]] = {}
+        if measure.q is not None:
+            named["quantile"] = ("quantile",), np.array(measure.q), {}
+        grouping = reduction.grouping
+        if grouping is not None:
+            own = dict(grouping.attributes)
+            if grouping.bounds is not None:
+                own["bounds"] = bounds = f"{grouping.name}_bnds"
+                named[bounds] = (grouping.name, "bnds"), grouping.bounds, {}
+            named[grouping.name] = (grouping.name,), grouping.labels, own
+        for name, (dims, values, attributes) in named.items():
+            if values.dtype.kind in "UO":
+                values = values.astype(np.dtypes.StringDType())
+            chunks = tuple(max(1, n) for n in values.shape)
+            new = source.with_dtype(
+                f"{group}/{name}",
+                values.dtype,
+                shape=values.shape,
+                dims=dims,
+                chunks=chunks,
+                attributes=attributes,
+            )
+            out.append(DriverArray(source, new, values))
+        retained = [reduction.field.dims[axis] for axis in reduction.retained]
+        copies = retained_coordinates(arrays, reduction.field, retained, group)
+        out += [each for each in copies if each.new.name not in named]
+    return out
+
+
+def retained_coordinates(
+    arrays: ArrayLookup, of: Field, dims: Sequence[str], group: str
+) -> list[DriverArray]:
+    """Return the coordinates of a field that have only the dimensions ``dims``, for results in ``group``."""
+    out = []
+    for name, array in coordinates_of(of, arrays, dims).items():
+        info = array_info(arrays.session, array.path)
+        new = replace(info, path=f"{group.rstrip('/')}/{name}")
+        out.append(DriverArray(info, new, np.asarray(array[...])))
+    return out
+
+
+def coordinates_to_write(
+    coordinates: Mapping[str, DriverArray], reading: Reading, to: Target
+) -> list[DriverArray]:
+    """Return the coordinates without those that are the arrays of the source themselves."""
+    same = same_repository(reading.version, to) and reading.version.branch in (None, to.branch)
+    return [each for path, each in coordinates.items() if not same or path != each.old.path]
+
+
+def run_reduction(operation: Reduction, source: Source, choices: ReductionOptions) -> JobResult:
     """Run an operation as one job. ``choices`` are the options that the caller passes."""
     version = Version.of(source)
-    all_paths, all_how, all_dims = names_of(paths), names_of(how), None if dims is None else names_of(dims)
-    for argument, names in (("paths", all_paths), ("how", all_how)):
+    target = target_or_group(version, choices.get("to"), operation.job_name)
+    others = {*RunOptions.__annotations__, "to", "limits"}
+    own = {key: value for key, value in choices.items() if key not in others}
+    for argument, names in (("paths", operation.paths), ("how", names_of(operation.how))):
         if not names:
             raise InvalidInputError(f"{argument} must have at least one name, got none")
-    options: ReductionOptions = {**REDUCTION_DEFAULTS, **choices}
-    target = target_or_group(version, options.get("to"), name)
-    arrays = ArrayLookup(version.session())
-    reductions: list[FieldReduction] = []
-    for path in all_paths:
-        field = open_field(arrays.session, path, decode=options["decode"], valid_range=options["valid_range"])
-        groups = None if rule is None else rule.grouping_of(arrays.session, field)
-        statistics = how if isinstance(how, str) else all_how
-        result = target.path(field.path)
-        reductions += reductions_of(arrays, field, result, statistics, all_dims, groups, options)
-    plans = [
-        plan_reduction(number, each, options["limits"], options.get("engine"))
-        for number, each in enumerate(reductions)
-    ]
-    work = _ReductionJob(arrays, options, tuple(reductions), tuple(plans), target.path(_SCRATCH))
-    fields = [reduction.field for reduction in reductions]
-    require_free(version, target, [field.path for field in fields], work.writes)
-    coordinates = {
-        f"/{field.parent}/{name}".replace("//", "/")
-        for field in fields
-        for name in (*(() if rule is None else rule.labels), *coordinates_of(field, arrays, field.dims))
-    }
-    second = Phase(functools.partial(_prepare_combination, work), combine_item)
-    job = Job(
-        name,
-        target,
-        functools.partial(_prepare, work),
-        reduce_item,
-        functools.partial(_finish, work),
-        {
-            "paths": list(all_paths),
-            "dims": None if all_dims is None else list(all_dims),
-            "how": list(all_how),
-            **(parameters or {}),
-            **recorded_options(choices),
-        },
-        (version.input((*sorted({field.path for field in fields}), *sorted(coordinates))),),
-        work.writes,
-        phases=(second,) if work.has_scratch else (),
-    )
-    return run_with_options(job, options)
-
-
-# On the driver, with the session of the target
-
-
-def _prepare(work: _ReductionJob, session: Session) -> Tasks:
-    coordinates = CoordinateWriter.of(work.arrays, session, work.writes)
-    parents: dict[tuple[str, int], str] = {}  # a result in each group, for the coordinates of a reduction
-    for number, (reduction, plan) in enumerate(zip(work.reductions, work.plans, strict=True)):
-        for measure_number, measure in enumerate(reduction.measures):
-            parents[measure.path.rpartition("/")[0], number] = measure.path
-            create_result(coordinates, reduction, plan, measure, keep_attrs=work.options["keep_attrs"])
-            if plan.combination is not Combination.IN_SCRATCH:
-                continue
-            box = tuple(max(1, n) for n in plan.retained_box)
-            for field, (dtype, identity) in enumerate(measure.kernel.identities):
-                path = scratch_path(work.scratch, number, measure_number, field)
-                zarr.create_array(
-                    session.store,
-                    name=path,
-                    shape=(plan.slots, reduction.groups, *reduction.retained_shape),
-                    chunks=(1, plan.group_chunk, *box),
-                    dtype=dtype,
-                    fill_value=identity,
-                    overwrite=has_node(session, path),
-                )
-    for (_, number), path in parents.items():
-        reduction = work.reductions[number]
-        dims = [reduction.field.dims[axis] for axis in reduction.retained]
-        group_dim = "" if reduction.grouping is None else reduction.grouping.name
-        coordinates.copy_coordinates(reduction.field, dims, path, without=group_dim)
-    return Tasks([item for plan in work.plans for item in plan.items], work.shared)
-
-
-def _prepare_combination(work: _ReductionJob, session: Session, values: list[Any]) -> Tasks:
-    """Return the tasks of the second phase: an item for each chunk of results with scratch arrays.
-
-    Partial results that the tasks returned are combined first: a later ``finish`` does not get them.
-    """
-    _write_returned(work, session, values)
-    items: list[Item] = []
-    for number, (reduction, plan) in enumerate(zip(work.reductions, work.plans, strict=True)):
-        if plan.combination is not Combination.IN_SCRATCH:
-            continue
-        zero = (0,) * len(reduction.over)
-        shape, chunk = (reduction.groups, *reduction.retained_shape), (plan.group_chunk, *plan.retained_box)
-        starts, stops = split(shape, chunk)
-        items += [
-            Item(number, tuple(low[1:]), tuple(high[1:]), (low[0], high[0]), zero, zero, plan.slots)
-            for low, high in zip(starts.tolist(), stops.tolist(), strict=True)
-        ]
-    return Tasks(items, work.shared)
-
-
-def _finish(work: _ReductionJob, session: Session, values: list[Any]) -> None:
-    if not work.has_scratch:
-        _write_returned(work, session, values)
-        return
-    parent, _, name = work.scratch.strip("/").rpartition("/")
-    del zarr.open_group(session.store, path=parent, mode="r+")[name]
-
-
-def _write_returned(work: _ReductionJob, session: Session, values: Sequence[Any]) -> None:
-    """Combine and write the partial results that tasks returned. ``values`` are (item, states), or None."""
-    returned: dict[int, list[Any]] = {}
-    for value in values:
-        if value is not None:
-            returned.setdefault(value[0].number, []).append(value)
-    for number, plan in enumerate(work.plans):
-        if plan.combination is Combination.ON_DRIVER:
-            write_driver_results(session, work.reductions[number], returned.get(number, []))
+    return replace(operation, options=own).run(version, target, cast("BoundedRunOptions", choices))

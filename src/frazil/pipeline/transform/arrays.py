@@ -35,6 +35,8 @@ _VARIABLE: Final = 64
 SHARDING: Final = "sharding_indexed"
 #: The group of the tables of derived arrays. No operation reads them.
 TABLES: Final = f"/{HIDDEN}/derived"
+#: The group of the states of reductions, at the paths of their results.
+STATES: Final = f"/{HIDDEN}/states"
 #: Codecs that serialize an array to bytes.
 SERIALIZERS: Final = frozenset(
     {"bytes", "vlen-utf8", "vlen-bytes", "vlen-array", "packbits", "pcodec", "zfpy"}
@@ -242,7 +244,9 @@ def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
         below = nodes.below(absolute)
         arrays = rows[below][nodes.is_array[below]]
         array_paths.update(dict.fromkeys(map(all_paths.__getitem__, arrays.tolist())))
-    return [array_info(session, path) for path in sorted(array_paths) if not path.startswith(f"{TABLES}/")]
+    return [
+        array_info(session, path) for path in sorted(array_paths) if not path.startswith((TABLES, STATES))
+    ]
 
 
 def with_companions(session: Session, arrays: Sequence[ArrayInfo]) -> list[ArrayInfo]:
