@@ -356,7 +356,7 @@ REBASING = ConflictDetector()
 MORE_OPERATIONS: dict[str, Prepare] = {
     **{
         name: OPERATIONS[name]
-        for name in OPERATIONS.keys() - {"delete branch", "delete tag", "metadata", "config"}
+        for name in sorted(OPERATIONS.keys() - {"delete branch", "delete tag", "metadata", "config"})
     },
     "commit and rebase": _with_session(lambda s: s.commit("mine", rebase_with=REBASING)),
     "rebase": _with_session(lambda s: s.rebase(REBASING)),

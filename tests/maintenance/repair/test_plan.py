@@ -534,7 +534,7 @@ def test_a_branch_that_moves_meanwhile() -> None:
 
 
 def test_another_choice_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="keep, fill or previous"):
+    with pytest.raises(InvalidInputError, match="one of keep, fill, previous"):
         repair(small().storage, lost="guess")  # type: ignore[arg-type]
 
 
