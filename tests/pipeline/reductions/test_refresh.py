@@ -214,3 +214,22 @@ def test_states_go_with_their_result(repo: frazil.Repository, monkeypatch: pytes
         del zarr.open_group(store)["time"]
     refresh(repo, engine=Inline()).apply()
     assert hidden_arrays(repo) == []
+
+
+@pytest.mark.parametrize("dims", [None, ["lat", "lon"], ["time", "lat"]])
+def test_limits_change_no_bit(dims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a task reads at once, and the chunks of results, do not change the order of additions."""
+    monkeypatch.setattr(plan, "SLAB", 200)
+    monkeypatch.setattr(plan, "STORED_FROM", 2_000)
+    values = np.random.default_rng(1).normal(280, 9, (30, 5, 11))
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="values") as store:
+        dims_of = ("time", "lat", "lon")
+        zarr.create_array(store, name=T, data=values, chunks=(6, 4, 2), dimension_names=dims_of)
+    found = set()
+    for block in (60, 600, 1_500, 1 << 20):
+        group = f"block {block}"
+        to, limits = Target(repo, group=group), Limits(block=block, chunk=10 * block)
+        reduce(repo, T, dims, ["mean", "std"], to=to, limits=limits, engine=Inline())
+        found.add(tuple(each[0] for each in contents(repo, "main", group).values()))
+    assert len(found) == 1

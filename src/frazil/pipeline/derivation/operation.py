@@ -481,7 +481,7 @@ class BlockRun:
     def results(self) -> list[ResultState]:
         """Return what the run finds of each result."""
         temporary = {each.path for each in self.plan.outputs.temporary}
-        rows, of_states = [], dict[str | None, int]()
+        rows, of_states = [], dict[str, list[Selection]]()
         coordinates = {each.new.path for each in self.plan.outputs.coordinates}
         coordinates |= {each.new.path for each in self.plan.outputs.transferred} - self.transferred.keys()
         has_labels_behind = not self.changed.isdisjoint(coordinates)
@@ -491,13 +491,16 @@ class BlockRun:
                 continue
             for path in (new.path for new in computed.new if new.path not in temporary):
                 if (owner := owner_of(path)) is not None:
-                    of_states[owner] = of_states.get(owner, 0) + selection.bytes_read
+                    of_states.setdefault(owner, []).append(selection)
                     continue
-                size = selection.bytes_read + of_states.get(owner_of(states_path(self.target, f"{path}/")), 0)
+                # Its states read the sources.
+                states = of_states.get(owner_of(f"{states_path(self.target, computed.new[0].path)}/"), [])
+                size = selection.bytes_read + sum(each.bytes_read for each in states)
+                reason = (states or [selection])[0].reason
                 counts = int(selection.mask.sum()), selection.mask.size
                 is_edited = path in selection.edited
                 is_behind = has_labels_behind or self._is_behind(path)
-                rows.append(ResultState(path, is_behind, is_edited, *counts, size, selection.reason))
+                rows.append(ResultState(path, is_behind, is_edited, *counts, size, reason))
         for path, digests in self.transferred.items():
             count = digests[..., 0].size
             is_behind = has_labels_behind or self._is_behind(path)

@@ -240,6 +240,8 @@ STORED_FROM: Final = 8 * SLAB
 _WIDTH: Final = 16
 #: The bytes of cells of a unit or a leaf, for each byte of their state.
 _UNIT_SHARE, _LEAF_SHARE = 2, 16
+#: The cells of the result that have states in one chunk, if chunks of the array are smaller.
+STATE_CELLS: Final = 65_536
 #: The most columns of cells in a slab of many cells.
 _COLUMNS: Final = 256
 
@@ -533,10 +535,20 @@ class FieldReduction:
         is_sketch = isinstance(self.measures[0].kernel, Sketch)
         return self.inner * (8 * self.words if is_sketch else _WIDTH)
 
+    @property
+    def _columns(self) -> int:
+        """The cells of the result in whose columns a unit has about the bytes of a slab.
+
+        They do not change if the array grows along its first axis.
+        """
+        grown = (self.grid[axis] if axis == 0 else self.field.shape[axis] for axis in self.retained)
+        own = math.prod(self.retained_grid)
+        return max(own, min(math.prod(grown), STATE_CELLS))
+
     @cached_property
     def unit(self) -> int:
         """The length of a unit."""
-        chunks, size = 1, self.column * math.prod(self.retained_grid)
+        chunks, size = 1, self.column * self._columns
         while 2 * chunks * size <= SLAB or (
             chunks * self.column < _UNIT_SHARE * self._width and 2 * chunks * size <= 8 * SLAB
         ):
@@ -556,7 +568,7 @@ class FieldReduction:
     @cached_property
     def piece(self) -> tuple[int, ...]:
         """The lengths of a piece of a unit along the other reduced axes: whole chunks."""
-        size = self.field.raw.itemsize * self.unit * math.prod(self.retained_grid)
+        size = self.field.raw.itemsize * self.unit * self._columns
         return block_shape(self.others_shape, self.others_grid, size, SLAB)
 
     @cached_property

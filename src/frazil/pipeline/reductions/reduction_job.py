@@ -31,6 +31,7 @@ from frazil.pipeline.reductions.fields import (
     require_same_labels,
 )
 from frazil.pipeline.reductions.plan import (
+    STATE_CELLS,
     Exact,
     FieldReduction,
     Measure,
@@ -340,10 +341,6 @@ def result_array(
     )
 
 
-#: The most cells of a chunk of states, if chunks of the array are smaller.
-_STATE_CELLS: Final = 65_536
-
-
 @dataclass(frozen=True, slots=True)
 class ReductionArrays:
     """The arrays of one reduction of ``source``: states, and results with the limits of a run."""
@@ -399,7 +396,7 @@ class ReductionArrays:
         reduction, limits = self.reduction, self.limits
         width = 8 * reduction.words * reduction.inner
         most = max(1, limits.state // width)
-        box = reduction.joined_chunks(_STATE_CELLS)
+        box = reduction.joined_chunks(STATE_CELLS)
         if math.prod(box) > most:
             box = block_shape(box, (1,) * len(box), 1, most)
         size = reduction.column // reduction.step * min(reduction.unit, reduction.length)

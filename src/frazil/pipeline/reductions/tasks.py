@@ -98,10 +98,15 @@ class RowReader:
         units = np.unique(chunks // per_unit)
         box = math.prod(np.subtract(self.high, self.low).tolist())
         size = reduction.field.raw.itemsize * min(reduction.unit, reduction.length) * max(1, box)
-        others = block_shape(reduction.others_shape, reduction.piece, size, self.block)
-        together = max(1, self.block // max(1, size * math.prod(others)))
-        if others != tuple(reduction.others_shape):
-            together = 1
+        others = list(reduction.piece)
+        for axis, length in reversed(list(enumerate(reduction.others_shape))):  # pieces in their order
+            others[axis] *= max(1, self.block // max(1, size * math.prod(others)))
+            if others[axis] < length:
+                break
+            others[axis] = length
+        together = 1
+        if others == list(reduction.others_shape):
+            together = max(1, self.block // max(1, size * math.prod(others)))
         zero = (0,) * len(reduction.others)
         for first in range(0, len(units), together):
             ends = units[first], units[min(first + together, len(units)) - 1]
