@@ -494,7 +494,8 @@ class BlockRun:
                     of_states.setdefault(owner, []).append(selection)
                     continue
                 # Its states read the sources.
-                states = of_states.get(owner_of(f"{states_path(self.target, computed.new[0].path)}/"), [])
+                first = states_path(self.target, computed.new[0].path).removeprefix(STATES)
+                states = of_states.get(first, [])
                 size = selection.bytes_read + sum(each.bytes_read for each in states)
                 reason = (states or [selection])[0].reason
                 counts = int(selection.mask.sum()), selection.mask.size
