@@ -291,6 +291,12 @@ def test_states_are_a_table() -> None:
     assert (row["path"], row["state"], row["chunks"], row["of_chunks"]) == ("/half/data/t", "behind", 1, 13)
 
 
+def test_results_in_another_repository_are_not_derived() -> None:
+    repo, other = archive(), archive()
+    rechunk(repo, ["data/t"], (4, 4, 4), to=Target(other, group="copy"), **INLINE)
+    assert derived(other).arrays == ()
+
+
 def test_strict_refuses_what_would_be_computed_in_full() -> None:
     repo = archive()
     coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)

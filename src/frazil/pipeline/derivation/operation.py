@@ -458,11 +458,10 @@ class BlockRun:
         """Delete temporary arrays, and store the tables of the results."""
         for each in self.plan.outputs.temporary:
             session.workspace.delete_node(each.path)
-        if (
-            self.reading.is_refresh
-            and not self.is_full
-            and not any(each.is_behind for each in self.results())
-        ):
+        if not same_repository(self.reading.version, self.target):
+            return  # a refresh finds sources only in the repository of the results
+        has_changed = not self.reading.is_refresh or self.is_full
+        if not has_changed and not any(each.is_behind for each in self.results()):
             return
         for number, computed in enumerate(self.computed):
             digests = self.selections[number].digests
