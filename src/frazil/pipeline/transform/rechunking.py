@@ -402,8 +402,7 @@ def _rewrite(
                 transferred.append(replace(TransferredArray.whole(old, new.path), new=new))
             continue
         if reading.is_refresh:  # some chunks: an intermediate array saves nothing
-            stage = Stage(old.shape, old.itemsize, old.chunks, new.grid, new.grid)
-            computed.append(_copy(old, new, stage, 0))
+            computed.append(_copy(old, new, _stage(old.shape, old.chunks, new.grid, old.itemsize, budget), 0))
             continue
         plan = parallel_plan(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
         if plan.intermediate is None:
