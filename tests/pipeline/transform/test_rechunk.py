@@ -166,7 +166,7 @@ def test_a_job_of_two_stages_goes_on_where_it_was_and_leaves_nothing_between(
     np.testing.assert_array_equal(read(result, "s/t")[:], before)
     session = result.version.session()
     root = zarr.open_group(session.store, mode="r")
-    names = [name for name, _ in root.members(max_depth=None)]
+    names = [name for name, _ in root.members(max_depth=None) if not name.startswith(".frazil")]
     assert sorted(names) == sorted(["lat", "s", "s/lat", "s/t", "s/time", "t", "time"])
     assert dict(root["s"].attrs) == {"title": "two days"}
     log = slices.diff(
