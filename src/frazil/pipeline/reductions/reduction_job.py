@@ -380,7 +380,13 @@ class ReductionArrays:
             for measure in reduction.measures
         )
         lead = () if reduction.measures[0].q is None else (len(reduction.measures[0].q),)
-        block = (*lead, *reduction.arranged(per_task, box))
+        wide = box
+        if below is None and not reduction.is_exact:  # several chunks, which are read together
+            read = reduction.field.raw.itemsize * max(1, math.prod(reduction.over_shape))
+            most = self.limits.state // (8 * reduction.words * max(per_task, reduction.inner))
+            room = max(1, min(self.limits.task // 4 // read, most))
+            wide = block_shape(reduction.retained_shape, box, 1, room)
+        block = (*lead, *reduction.arranged(per_task, wide))
         group = None if reduction.group_axis is None else len(lead) + reduction.group_axis
         axes = [
             len(lead) + axis + (reduction.group_axis is not None and axis >= reduction.group_axis)
