@@ -377,10 +377,10 @@ def label_names(by: By) -> tuple[str, ...]:
     return tuple(map(str, by)) if isinstance(by, Mapping) else (str(by).partition(".")[0],)
 
 
-def recorded_labels(by: By) -> Any:
-    """Return the argument ``by`` for the parameters of a job, as JSON."""
-    if isinstance(by, str):
-        return by
-    if isinstance(by, xr.DataArray):
-        return {"labels": str(by.name), "dims": list(by.dims), "digest": digest_of(by.values)}
-    return {name: repr(grouper) for name, grouper in by.items()}
+def recorded_argument(value: Any) -> Any:
+    """Return labels, or another argument, for the parameters of a job, as JSON."""
+    if isinstance(value, xr.DataArray):
+        return {"labels": str(value.name), "dims": list(value.dims), "digest": digest_of(value.values)}
+    if isinstance(value, Mapping):
+        return {name: repr(grouper) for name, grouper in value.items()}
+    return list(value) if isinstance(value, tuple) else value

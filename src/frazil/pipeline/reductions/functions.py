@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
 import numpy as np
 import xarray as xr
@@ -20,7 +20,6 @@ from frazil.pipeline.reductions.fields import (
     coordinate,
     grouping,
     label_names,
-    recorded_labels,
     require_same_labels,
     resampling,
 )
@@ -304,11 +303,6 @@ class LabelGroups(Reduction):
         """The coordinates with the labels."""
         return label_names(self.by)
 
-    @property
-    def own_parameters(self) -> dict[str, Any]:
-        """The labels."""
-        return {"by": recorded_labels(self.by)}
-
     def grouping_of(self, session: Session, array: Field) -> Grouping:
         """Return the groups of equal labels."""
         return _labelled(session, array, self.by, "by")
@@ -381,17 +375,6 @@ class Climatology(Reduction):
     years: tuple[int, int] | None = None
     time: str = "time"
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The time."""
-        return (self.time,)
-
-    @property
-    def own_parameters(self) -> dict[str, Any]:
-        """The period, the years and the time."""
-        years = None if self.years is None else list(self.years)
-        return {"period": self.period, "years": years, "time": self.time}
-
     def grouping_of(self, session: Session, array: Field) -> Grouping:
         """Return the periods."""
         only = None
@@ -460,16 +443,6 @@ class Resampling(Reduction):
     time: str = "time"
     closed: str | None = None
     label: str | None = None
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The time."""
-        return (self.time,)
-
-    @property
-    def own_parameters(self) -> dict[str, Any]:
-        """The frequency, the time, and the sides of its bins."""
-        return {"freq": self.freq, "time": self.time, "closed": self.closed, "label": self.label}
 
     def grouping_of(self, session: Session, array: Field) -> Grouping:
         """Return the bins."""
@@ -550,13 +523,6 @@ class ZonalStatistics(Reduction):
     def labels(self) -> tuple[str, ...]:
         """The coordinates with the labels, or the latitude."""
         return (self.latitude,) if isinstance(self.zones, tuple) else label_names(self.zones)
-
-    @property
-    def own_parameters(self) -> dict[str, Any]:
-        """The zones, and for bands the latitude."""
-        if isinstance(self.zones, tuple):
-            return {"zones": list(self.zones), "latitude": self.latitude}
-        return {"zones": recorded_labels(self.zones)}
 
     def grouping_of(self, session: Session, array: Field) -> Grouping:
         """Return the zones."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ from frazil.pipeline.reductions.fields import (
     digest_of,
     dimensions,
     open_field,
+    recorded_argument,
     require_same_labels,
 )
 from frazil.pipeline.reductions.plan import (
@@ -367,7 +368,13 @@ class ReductionArrays:
             for measure in reduction.measures
         )
         lead = () if reduction.measures[0].q is None else (len(reduction.measures[0].q),)
-        block = (*lead, *reduction.arranged(per_task, box))
+        wide = box
+        if below is None and not reduction.is_exact:  # several chunks, which are read together
+            read = reduction.field.raw.itemsize * max(1, math.prod(reduction.over_shape))
+            most = self.limits.state // (8 * reduction.words * max(per_task, reduction.inner))
+            room = max(1, min(self.limits.task // 4 // read, most))
+            wide = block_shape(reduction.retained_shape, box, 1, room)
+        block = (*lead, *reduction.arranged(per_task, wide))
         group = None if reduction.group_axis is None else len(lead) + reduction.group_axis
         axes = [
             len(lead) + axis + (reduction.group_axis is not None and axis >= reduction.group_axis)
@@ -514,11 +521,6 @@ class Reduction(Operation):
         """The coordinates with the labels of groups."""
         return ()
 
-    @property
-    def own_parameters(self) -> dict[str, Any]:
-        """The arguments that other reductions do not have, for the record of the job."""
-        return {}
-
     def grouping_of(self, session: Session, array: Field) -> Grouping | None:
         """Return the groups of the cells of an array."""
         return None
@@ -528,7 +530,6 @@ class Reduction(Operation):
         choices: Any = {**REDUCTION_DEFAULTS, **self.options}
         limits = cast("ReductionOptions", options).get("limits") or Limits()
         session, arrays = reading.session, ArrayLookup(reading.session)
-        fields: list[Field] = []
         computed: list[ComputedArrays] = []
         coordinates: dict[str, DriverArray] = {}
         read: set[str] = set()
@@ -538,7 +539,7 @@ class Reduction(Operation):
             result = to.path(array.path)
             reductions = reductions_of(arrays, array, result, self.how, self.dims, groups, choices)
             info = array_info(session, array.path)
-            fields.append(array)
+            read.add(array.path)
             for each in reductions:
                 parts = ReductionArrays(info, each, to, limits, options.get("engine"), choices["keep_attrs"])
                 computed += parts.computed()
@@ -549,12 +550,12 @@ class Reduction(Operation):
         results = {new.path for each in computed for new in each.new}
         drivers = coordinates_to_write(coordinates, reading, to)
         drivers = [each for each in drivers if each.new.path not in results]
-        inputs = [array_info(session, path) for path in sorted(read | {each.path for each in fields})]
+        inputs = [array_info(session, path) for path in sorted(read)]
         parameters = {
             "paths": list(self.paths),
             "dims": None if self.dims is None else list(self.dims),
             "how": list(names_of(self.how)),
-            **self.own_parameters,
+            **{each.name: recorded_argument(getattr(self, each.name)) for each in fields(self)[4:]},
             **recorded_options(self.options),
         }
         return BlockPlan(inputs, OutputArrays(computed, (), drivers), parameters)

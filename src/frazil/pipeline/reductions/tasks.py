@@ -134,8 +134,11 @@ class RowReader:
         )
         return tuple(numbers.get(axis, at) for axis in range(len(reduction.field.shape)))
 
-    def slabs(self, read: CellsRead) -> Iterator[tuple[Region, Index]]:
-        """Yield the slabs of what was read: regions of it, and the positions along the sequence axis."""
+    def slabs(self, read: CellsRead) -> Iterator[tuple[Region, Index, Region]]:
+        """Yield the slabs of what was read: regions of it, and where they are.
+
+        That is the positions along the sequence axis, and the region of the reduced axes.
+        """
         reduction = self.reduction
         borders = np.flatnonzero(np.diff(read.at // reduction.unit)) + 1
         low, high = ([corner[axis] for axis in reduction.others] for corner in (read.low, read.high))
@@ -149,7 +152,11 @@ class RowReader:
                     over = dict(zip(reduction.over, map(slice, begin, end), strict=True))
                     region = tuple(over.get(axis, slice(None)) for axis in range(len(read.low)))
                     at = read.at[over[reduction.sequence]] if reduction.sequence is not None else read.at
-                    yield region, at
+                    sides = (
+                        slice(read.low[axis] + side.start, read.low[axis] + side.stop)
+                        for axis, side in over.items()
+                    )
+                    yield region, at, tuple(sides)
 
     def states(self) -> list[Fields]:
         """Return the states of the rows, of each measure: fields (rows, groups of a section, *box)."""
@@ -181,12 +188,7 @@ class RowReader:
         reduction = self.reduction
         corner = [read.low[axis] for axis in reduction.retained]
         shape = [read.high[axis] - read.low[axis] for axis in reduction.retained]
-        for region, at in self.slabs(read):
-            over = tuple(
-                slice(read.low[axis] + side.start, read.low[axis] + side.stop)
-                for axis, side in enumerate(region)
-                if axis in reduction.over
-            )
+        for region, at, over in self.slabs(read):
             count = math.prod(side.stop - side.start for side in over)
             order = _order(self.targets(at, over), tuple(side.stop - side.start for side in over))
             if not len(order.groups):
@@ -386,12 +388,7 @@ class RowReader:
         for read in self.reads(open_array(self.session, reduction.field.path)):
             if values is None:  # after the first read, which needs the same memory again for a while
                 values = np.empty((count, *shape), reduction.field.dtype)
-            for region, at in self.slabs(read):
-                over = tuple(
-                    slice(read.low[axis] + side.start, read.low[axis] + side.stop)
-                    for axis, side in enumerate(region)
-                    if axis in reduction.over
-                )
+            for region, at, over in self.slabs(read):
                 slab = reduction.field.decoded(np.asarray(read.raw[region]))
                 slab = slab.transpose(*reduction.over, *reduction.retained)
                 slab = slab.reshape(math.prod(slab.shape[: len(reduction.over)]), *shape)
