@@ -62,9 +62,10 @@ maintenance: survey repository.session repository.catalog repository.settings re
 frazil_import: OF_REPOSITORY CORE
 readers: storage
 jobs: ROOMS survey
-pipeline.derivation: ROOMS jobs maintenance pipeline.transform
+pipeline.derivation: ROOMS jobs maintenance pipeline.transform pipeline.reductions
 pipeline.ingest: ROOMS jobs readers maintenance pipeline.derivation
-pipeline.transform, pipeline.reductions: ROOMS jobs pipeline.derivation
+pipeline.transform: ROOMS jobs pipeline.derivation
+pipeline.reductions: ROOMS jobs pipeline.derivation pipeline.transform
 pipeline.validation: ROOMS jobs pipeline.reductions
 pipeline.publishing: ROOMS jobs pipeline.derivation pipeline.validation
 pipeline.provenance: ROOMS jobs pipeline.publishing

@@ -114,7 +114,12 @@ class DerivedArray(Summary):
         """Return the state and the work as text.
 
         Returns:
-            One line, such as ``"behind, 1 of 731 chunks, 64.8 kB"``.
+            One line, such as ``"behind, 1 of 731 chunks, reads 64.8 kB"``.
+
+        Examples:
+            >>> from frazil.pipeline import DerivedArray, DerivedState
+            >>> DerivedArray("/half/t", "coarsen", ("/t",), "", DerivedState.BEHIND, 1, 731, 64_800).row()
+            'behind, 1 of 731 chunks, reads 64.8 kB'
         """
         work = f", {self.chunks:,} of {counted(self.of_chunks, 'chunk')}, reads {size(self.bytes_read)}"
         reason = f": {self.reason}" if self.reason else ""
@@ -155,6 +160,12 @@ class DerivedArrays(Summary):
 
         Raises:
             InvalidInputError: The array is not derived.
+
+        Examples:
+            >>> from frazil.pipeline import DerivedArray, DerivedArrays, DerivedState
+            >>> row = DerivedArray("/half/t", "coarsen", ("/t",), "", DerivedState.CURRENT)
+            >>> DerivedArrays((row,)).of("half/t").state
+            <DerivedState.CURRENT: 'current'>
         """
         for each in self.arrays:
             if each.path == absolute(path):

@@ -235,7 +235,7 @@ def _sketches(words: Values) -> Values:
 #: The number of neighbours that a node of the tree of states folds.
 FAN: Final = 8
 #: The least bytes of a section from which its states are stored, if it has several leaves.
-STORED_FROM: Final = SLAB
+STORED_FROM: Final = 2 * SLAB
 #: Bytes of the state of a cell, for the lengths of units and leaves.
 _WIDTH: Final = 16
 #: The bytes of cells of a unit or a leaf, for each byte of their state.
