@@ -391,9 +391,11 @@ def derived(source: Source, paths: Sequence[str] | None = None, *, branch: str =
         >>> from frazil.pipeline import Target, coarsen, derived
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> with repo.transaction("main", message="a row") as store:
-        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
-        >>> _ = coarsen(repo, ["t"], {"x": 2}, to=Target(repo, group="half"), engine="inline")
-        >>> derived(repo).of("half/t").state
+        ...     row = zarr.create_array(
+        ...         store, name="data/t", data=np.arange(4.0), dimension_names=["x"]
+        ...     )
+        >>> _ = coarsen(repo, ["data/t"], {"x": 2}, to=Target(repo, group="half"), engine="inline")
+        >>> derived(repo).of("half/data/t").state
         <DerivedState.CURRENT: 'current'>
     """
     version = source if isinstance(source, Version) else Version.of(source, branch=branch)
@@ -444,16 +446,16 @@ def refresh(
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> with repo.transaction("main", message="a row") as store:
         ...     row = zarr.create_array(
-        ...         store, name="t", data=np.arange(8.0), chunks=(2,), dimension_names=["x"]
+        ...         store, name="data/t", data=np.arange(8.0), chunks=(2,), dimension_names=["x"]
         ...     )
-        >>> _ = coarsen(repo, ["t"], {"x": 2}, to=Target(repo, group="half"), engine="inline")
+        >>> _ = coarsen(repo, ["data/t"], {"x": 2}, to=Target(repo, group="half"), engine="inline")
         >>> with repo.transaction("main", message="a correction") as store:
-        ...     zarr.open_array(store, path="t")[:2] = 5
+        ...     zarr.open_array(store, path="data/t")[:2] = 5
         >>> plan = refresh(repo, engine="inline")
-        >>> plan.report.of("half/t").chunks
+        >>> plan.report.of("half/data/t").chunks
         1
         >>> result = plan.apply()
-        >>> zarr.open_array(result.version.session().store, path="half/t", mode="r")[:].tolist()
+        >>> zarr.open_array(result.version.session().store, path="half/data/t", mode="r")[:].tolist()
         [5.0, 2.5, 4.5, 6.5]
     """
     require_choice("mode", mode, get_args(Mode.__value__))
