@@ -146,7 +146,7 @@ def test_metrics_count_what_is_read_and_written(repo: frazil.Repository, name: s
         each for path, each in members if path.rpartition("/")[2].partition("_")[0] == "t" and path != shared
     ]
     size = sum(each.nbytes for each in written if isinstance(each, zarr.Array))
-    tables = zarr.open_group(store, path=".frazil/derived/results", mode="r").members(None)
+    tables = zarr.open_group(store, path=".frazil/derived", mode="r").members(None)
     more = 250 + sum(each.nbytes for _, each in tables if isinstance(each, zarr.Array))  # with coordinates
     assert size <= metrics.bytes_written <= size + more
     assert metrics.bytes_written > 0

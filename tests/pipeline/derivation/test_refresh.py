@@ -328,7 +328,9 @@ def test_results_that_were_moved_or_deleted(tmp_path: Path) -> None:
     with commit(repo, "append, and one level goes") as store:
         append(store, 12, 13)
         del zarr.open_group(store, path="levels/2/data")["t"]
-    refresh(repo, **INLINE).apply()
+    plan = refresh(repo, **INLINE)
+    assert plan.report.of("coarse/data/t").chunks == 1
+    plan.apply()
     assert sorted(each.path for each in derived(repo).arrays) == [
         "/coarse/data/t",
         "/levels/0/data/t",

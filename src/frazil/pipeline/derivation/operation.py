@@ -172,9 +172,9 @@ class Operation:
 # Tables of digests
 
 
-def table_path(path: str) -> str:
-    """Return the path of the table of a result."""
-    return f"{TABLES}{path}"
+def table_path(session: Session, path: str) -> str:
+    """Return the path of the table of a result. It has the id of the node, so that results may move."""
+    return f"{TABLES}/{id_to_text(session.workspace.require_array(path).id)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,28 +227,21 @@ class DigestTable:
 
     @staticmethod
     def read(session: Session, path: str) -> DigestTable | None:
-        """Return the table of a result; None if it has none, or one of another node or of a later form."""
-        node, table = session.workspace.node(path), session.workspace.node(table_path(path))
-        if node is None or table is None or table.array is None:
+        """Return the table of a result; None if it has none, or one of a later form."""
+        at = table_path(session, path) if session.workspace.is_array(path) else ""
+        if not at or not session.workspace.is_array(at):
             return None
-        stored = open_array(session, table.path)
+        stored = open_array(session, at)
         definition = Definition.parse(stored.attrs.asdict())
-        if definition is None or stored.attrs.get("node") != id_to_text(node.id):
-            return None
-        if stored.dtype != np.uint64 or stored.shape[-1:] != (3,):
+        if definition is None or stored.dtype != np.uint64 or stored.shape[-1:] != (3,):
             return None
         texts = (str(stored.attrs.get(name, "")) for name in ("place", "key"))
         return DigestTable(np.asarray(stored[...]), definition, *texts)
 
     def write(self, session: Session, path: str) -> None:
         """Store the table, and only those of its chunks that change."""
-        node, at = session.workspace.require_array(path), table_path(path)
-        attributes = {
-            "node": id_to_text(node.id),
-            "place": self.place,
-            "key": self.key,
-            **self.definition.as_json(),
-        }
+        at = table_path(session, path)
+        attributes = {"path": path, "place": self.place, "key": self.key, **self.definition.as_json()}
         old = DigestTable.read(session, path)
         is_new = old is None or old.words.ndim != self.words.ndim
         if is_new:

@@ -42,7 +42,6 @@ from frazil.pipeline.derivation.operation import (
     ResultState,
     ResultTarget,
     owner_of,
-    table_path,
 )
 from frazil.pipeline.reductions import anomalies, functions
 from frazil.pipeline.transform import block_functions, coarsening, rechunking, regridding, selection
@@ -179,11 +178,14 @@ class DerivedArrays(Summary):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """The results of one call of an operation: the path below the target -> the present path."""
+    """The results of one call of an operation: the path below the target -> the present path.
+
+    ``states`` are the paths of states, and those of their tables.
+    """
 
     definition: Definition
     outputs: dict[str, str] = field(default_factory=dict)
-    states: list[str] = field(default_factory=list)
+    states: dict[str, str] = field(default_factory=dict)
 
     def place_of(self, path: str) -> str:
         """Return the path below the target of a result, from its path in the first run."""
@@ -206,21 +208,21 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     all_paths, calls, gone = nodes.paths_list(), dict[tuple[str, str], _Call](), list[str]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     for row in rows[nodes.is_array[rows]].tolist():
-        attributes = array_info(session, all_paths[row]).attributes
-        definition, node = Definition.parse(attributes), str(attributes.get("node"))
+        attributes, node = array_info(session, all_paths[row]).attributes, all_paths[row].rpartition("/")[2]
+        definition = Definition.parse(attributes)
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
             call = calls.setdefault((definition.id, definition.target), _Call(definition))
             if owner_of(path) is None:
                 call.outputs[str(attributes.get("place"))] = path
             else:
-                call.states.append(path)
+                call.states[path] = all_paths[row]
         elif definition is not None:
             gone.append(all_paths[row])
     for call in calls.values():
-        for path in call.states:
+        for path, table in call.states.items():
             if call.place_of(owner_of(path) or "") not in call.outputs:
-                gone += [path, table_path(path)]
+                gone += [path, table]
     return [call for call in calls.values() if call.outputs], gone
 
 
@@ -502,8 +504,7 @@ def _require_own(edited: Sequence[str]) -> None:
     if edited:
         raise SessionStateError(
             f"a refresh must not replace changes of others, got `{edited[0]}`, which was changed after its "
-            "computation. Pass edits='overwrite' to compute the changed chunks again, or delete its table "
-            f"`{table_path(edited[0])}` to keep it as it is"
+            "computation. Pass edits='overwrite' to compute the changed chunks again, or `paths` without it"
         )
 
 
