@@ -123,7 +123,7 @@ def test_tables_about_a_repository(
 ) -> None:
     register(spark)
     known = rows(repository_tables.table(repo, {"table": table}))
-    assert known
+    assert known or table == "derived"
     assert rows(spark.sql(f"SELECT * FROM frazil_{table}('{path}')")) == known
     assert rows(spark.read.format("frazil").options(path=path, table=table).load()) == known
 
