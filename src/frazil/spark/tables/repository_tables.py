@@ -458,8 +458,7 @@ def derived(repo: Repository, end: str) -> pa.Table:
     """Return the derived arrays of a snapshot: their states, and what a refresh would compute."""
     rows = derivation.derived(Version(repo, end)).arrays
     documents = [{**asdict(each), "sources": list(each.sources)} for each in rows]
-    # One batch also without rows: Sail needs one
-    return pa.Table.from_batches([pa.RecordBatch.from_pylist(documents, SCHEMAS["derived"])])
+    return pa.Table.from_pylist(documents, SCHEMAS["derived"])
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., pa.Table]]] = {
