@@ -172,7 +172,7 @@ def test_a_job_of_two_stages_goes_on_where_it_was_and_leaves_nothing_between(
     log = slices.diff(
         from_snapshot_id=list(slices.ancestry(branch="main"))[1].id, to_snapshot_id=result.snapshot_id
     )
-    assert log.new_arrays == {"/s/t", "/s/time", "/s/lat"}
+    assert {path for path in log.new_arrays if "/.frazil/" not in path} == {"/s/t", "/s/time", "/s/lat"}
     assert not log.deleted_arrays
     # coordinates are the same chunks, not copies of them
     assert session.chunk_table("/lat").equals(session.chunk_table("/s/lat"))
