@@ -123,7 +123,7 @@ APPENDING = {"write": "append", "append-dim": "time"}
         (observed((0, 10.0, 1), tas=[1.0]), {"duplicates": "first"}, "one of error, last, got 'first'"),
         (observed((0, 10.0, 1), tas=[1.0]), {"write": "overwrite-region"}, "one of upsert, append"),
         (observed((0, 10.0, 1), tas=[1.0]), {"group": "/nowhere"}, "nowhere"),
-        (observed((0, 10.0, 1), tas=[1.0]), {"snapshot-id": "x"}, "got the option snapshot-id"),
+        (observed((0, 10.0, 1), tas=[1.0]), {"snapshot-id": "x"}, "got snapshot-id"),
     ],
 )
 def test_what_does_not_fit_is_refused(

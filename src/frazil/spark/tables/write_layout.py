@@ -102,7 +102,8 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         lost = [at for at in large.tolist() if int(source[at]) != int(stored[at])]
         if lost:
             raise misfit(
-                f"Column {name} must be exact in {target}, got {source[lost[0]]}, not {int(stored[lost[0]])}"
+                f"The column {name} must be exact in {target}, got {source[lost[0]]}, which is read as "
+                f"{int(stored[lost[0]])}"
             )
     elif pa.types.is_floating(values.type):
         too_large = np.isinf(stored) & ~np.isinf(source)
