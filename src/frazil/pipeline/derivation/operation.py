@@ -256,7 +256,7 @@ class DigestTable:
                 dtype=np.uint64,
                 attributes=attributes,
                 # xarray opens all groups of a tree.
-                dimension_names=[*(f"{path.rpartition('/')[2]}_{axis}" for axis in range(len(rows))), "word"],
+                dimension_names=[*(f"{at.rpartition('/')[2]}_{axis}" for axis in range(len(rows))), "word"],
                 overwrite=session.workspace.node(at) is not None,
             )
         stored = open_array(session, at, "r+")
