@@ -73,7 +73,7 @@ pipeline.replication: ROOMS jobs maintenance survey readers
 pipeline.__init__: jobs OPERATIONS
 arrow: ROOMS jobs
 spark.runtime: jobs
-spark.tables: ROOMS arrow jobs maintenance pipeline.derivation spark.runtime
+spark.tables: ROOMS arrow jobs maintenance pipeline.__init__ spark.runtime
 spark.streams: ROOMS jobs spark.runtime spark.tables
 spark.functions: ROOMS jobs spark.runtime pipeline.publishing pipeline.replication spark.tables
 spark: ROOMS arrow jobs spark.__init__ spark.runtime spark.tables spark.streams spark.functions

@@ -84,6 +84,7 @@ class MemoryStorage(SynchronousStorage):
         settings: Settings of the storage. They have no effect. Default: None.
 
     Examples:
+        >>> from frazil.storage.base import IfAbsent
         >>> storage = MemoryStorage()
         >>> storage.put("repo", b"first", IfAbsent())
         Stored(version=Version(etag='1', generation=None))

@@ -18,6 +18,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from frazil import pipeline
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
@@ -30,7 +31,6 @@ from frazil.format.snapshot import SnapshotEntry
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.job import Version
 from frazil.maintenance.statistics import ArraySizes, array_sizes
-from frazil.pipeline.derivation import refresh as derivation
 from frazil.repository.catalog.ancestry import ancestry
 from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import ops_log
@@ -456,7 +456,7 @@ def changes(repo: Repository, start: str | None = None, end: str | None = None) 
 
 def derived(repo: Repository, end: str) -> pa.Table:
     """Return the derived arrays of a snapshot: their states, and what a refresh would compute."""
-    rows = derivation.derived(Version(repo, end)).arrays
+    rows = pipeline.derived(Version(repo, end)).arrays
     documents = [{**asdict(each), "sources": list(each.sources)} for each in rows]
     return pa.Table.from_pylist(documents, SCHEMAS["derived"])
 
