@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -49,18 +47,6 @@ class Done:
 
 def inverse(changes: Changes) -> Changes:
     return {name: (after, before) for name, (before, after) in changes.items()}
-
-
-def update(method: Callable[..., None]) -> Callable[..., None]:
-    """Note what a rule changes, which is no undo."""
-
-    @wraps(method)
-    def noting(self: Undoing, **values: Any) -> None:
-        before = self.state()
-        method(self, **values)
-        self.after(before)
-
-    return noting
 
 
 class Undoing(RuleBasedStateMachine):
@@ -182,23 +168,25 @@ class Undoing(RuleBasedStateMachine):
 
     @precondition(is_open)
     @rule(name=NAMES, value=NUMBERS, amends=st.booleans())
-    @update
     def commit(self, name: str, value: int, amends: bool) -> None:
+        before = self.state()
         session = self.repo.writable_session(self.branch(name))
         path = "a" if "a" in zarr.open_group(session.store, mode="r") else "moved"
         self.number += 1
         zarr.open_array(session.store, path=path)[value % 2] = 10 * self.number
         with contextlib.suppress(frazil.SessionStateError):  # a commit that moved nodes
             (session.amend if amends else session.commit)(f"commit {self.number}")
+        self.after(before)
 
     @precondition(is_open)
     @rule(name=NAMES)
-    @update
     def move(self, name: str) -> None:
+        before = self.state()
         session = self.repo.rearrange_session(self.branch(name))
         paths = ("/a", "/moved") if "a" in zarr.open_group(session.store, mode="r") else ("/moved", "/a")
         session.move(*paths)
         session.commit("move")
+        self.after(before)
 
     @precondition(is_open)
     @rule(name=NAMES)
@@ -209,68 +197,76 @@ class Undoing(RuleBasedStateMachine):
 
     @precondition(is_open)
     @rule(name=NAMES, steps=st.integers(0, 3))
-    @update
     def reset(self, name: str, steps: int) -> None:
+        before = self.state()
         history = list(self.repo.ancestry(branch=self.branch(name)))[:-1]
         target = history[min(steps, len(history) - 1)]
         if target is not history[0]:
             self.repo.reset_branch(self.branch(name), target.id)
+        self.after(before)
 
     @precondition(is_open)
     @rule(source=NAMES, into=NAMES)
-    @update
     def merge(self, source: str, into: str) -> None:
+        before = self.state()
         with contextlib.suppress(frazil.ConflictError):
             self.repo.merge(self.branch(source), self.branch(into))
+        self.after(before)
 
     @precondition(is_open)
     @rule(name=NAMES, source=NAMES)
-    @update
     def create_or_delete_branch(self, name: str, source: str) -> None:
+        before = self.state()
         if name not in self.repo.list_branches():
             self.repo.create_branch(name, self.branch(source))
         elif name != "main":
             self.repo.delete_branch(name)
+        self.after(before)
 
     @precondition(is_open)
     @rule()
-    @update
     def tag(self) -> None:
+        before = self.state()
         self.number += 1
         self.repo.create_tag(f"tag {self.number}", "main")
+        self.after(before)
 
     @precondition(is_open)
     @rule(value=NUMBERS)
-    @update
     def configure(self, value: int) -> None:
+        before = self.state()
         self.repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=value))
         self.number += 1
         self.repo.reconfigure(frazil.RepositoryConfig(get_partial_values_concurrency=self.number))
         self.repo.save_config()
+        self.after(before)
 
     @precondition(is_open)
     @rule(key=st.sampled_from("xyz"), value=st.none() | NUMBERS | st.lists(NUMBERS, max_size=2))
-    @update
     def metadata(self, key: str, value: Any) -> None:
+        before = self.state()
         self.number += 1
         self.repo.update_metadata({key: [value, self.number]})
+        self.after(before)
 
     @precondition(is_open)
     @rule(setting=st.sampled_from([True, False]))
-    @update
     def flag(self, setting: bool) -> None:
+        before = self.state()
         flags = {flag.name: flag.setting for flag in self.repo.feature_flags()}
         if flags["delete_tag"] is None and flags["create_tag"] != setting and setting:
             self.repo.set_feature_flag("create_tag", setting)
+        self.after(before)
 
     @rule(reason=st.sampled_from(["one", "two"]))
-    @update
     def status(self, reason: str) -> None:
+        before = self.state()
         availability = frazil.RepoAvailability.read_only
         self.number += 1
         if not self.is_open():
             availability = frazil.RepoAvailability.online
         self.repo.set_status(frazil.RepoStatus(availability, None, f"{reason} {self.number}"))
+        self.after(before)
 
     @precondition(is_open)
     @rule()
