@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -21,6 +21,7 @@ from zarr.abc.codec import ArrayArrayCodec, Codec
 
 from frazil import cf
 from frazil.arguments import misfit
+from frazil.errors import InvalidInputError
 from frazil.jobs.job import BoundedRunOptions
 from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
@@ -227,8 +228,13 @@ def array_info(session: Session, path: str) -> ArrayInfo:
 
 
 def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values."""
+    several = (
+        (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    )
+    if not all(isinstance(each, str) for each in several):
+        raise InvalidInputError(f"paths, dims and how must be text, got {names!r}")
+    return several
 
 
 def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
