@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from frazil.format.chunk_table import ChunkTable
 from frazil.jobs.blocks import cells
 from frazil.pipeline.derivation.relations import (
+    ElementTable,
     Read,
     Relation,
     StoredChunks,
-    Table,
     Whole,
     Window,
     chunk_digests,
@@ -44,11 +44,11 @@ def axes(draw: st.DrawFn, number: int, length: int) -> tuple[Axis, int]:
             return (number, window), length
         case "positions":
             positions = draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=6))
-            return (number, Table.of_positions(positions)), len(positions)
+            return (number, ElementTable.of_positions(positions)), len(positions)
         case "groups":
             groups = draw(st.integers(1, 3))
             codes = draw(st.lists(st.integers(-1, groups - 1), min_size=length, max_size=length))
-            return (number, Table.of_groups(np.array(codes, np.int64), groups)), groups
+            return (number, ElementTable.of_groups(np.array(codes, np.int64), groups)), groups
     return (number, Whole()), draw(st.integers(1, 3))
 
 

@@ -131,16 +131,16 @@ def _array_of(value: Json) -> Any:
 
 def _labels_json(values: xr.DataArray) -> Json:
     coords = {
-        str(name): [list(map(str, each.dims)), encoded(np.asarray(each.values))]
+        str(name): [list(map(str, each.dims)), to_json(np.asarray(each.values))]
         for name, each in values.coords.items()
     }
     document = {"dims": list(map(str, values.dims)), "name": values.name, "coords": coords}
-    return {_KIND: "labels", **document, "data": encoded(np.asarray(values.values))}
+    return {_KIND: "labels", **document, "data": to_json(np.asarray(values.values))}
 
 
 def _labels_of(value: Json) -> xr.DataArray:
-    coords = {name: (dims, decoded(data)) for name, (dims, data) in value["coords"].items()}
-    return xr.DataArray(decoded(value["data"]), coords, value["dims"], value["name"])
+    coords = {name: (dims, from_json(data)) for name, (dims, data) in value["coords"].items()}
+    return xr.DataArray(from_json(value["data"]), coords, value["dims"], value["name"])
 
 
 def _function_json(function: Callable[..., Any]) -> Json:
@@ -162,7 +162,7 @@ def _function_of(value: Json) -> Any:
     return found
 
 
-def encoded(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Return an argument as JSON. Raises ``TypeError`` for a value that a definition cannot hold."""
     match value:
         case None | bool() | int() | str():
@@ -172,32 +172,32 @@ def encoded(value: Any) -> Any:
         case np.ndarray() | np.generic():
             return _array_json(np.asarray(value))
         case tuple():
-            return {_KIND: "tuple", "items": [encoded(each) for each in value]}
+            return {_KIND: "tuple", "items": [to_json(each) for each in value]}
         case list():
-            return [encoded(each) for each in value]
+            return [to_json(each) for each in value]
         case Mapping():
-            return {str(name): encoded(each) for name, each in value.items()}
+            return {str(name): to_json(each) for name, each in value.items()}
         case slice():
             return {
                 _KIND: "slice",
-                "parts": [encoded(each) for each in (value.start, value.stop, value.step)],
+                "parts": [to_json(each) for each in (value.start, value.stop, value.step)],
             }
         case xr.DataArray():
             return _labels_json(value)
         case datetime() | date():
             return {_KIND: "time", "text": value.isoformat()}
         case timedelta():
-            return encoded(np.timedelta64(value))
+            return to_json(np.timedelta64(value))
         case groupers.Grouper() | groupers.Resampler():
             members = {
                 each.name: getattr(value, each.name, None) for each in fields(cast("Any", value)) if each.init
             }
-            return {_KIND: "grouper", "type": type(value).__name__, "members": encoded(members)}
+            return {_KIND: "grouper", "type": type(value).__name__, "members": to_json(members)}
         case _ if isinstance(value, Codec):
-            return encoded(value.to_dict())
+            return to_json(value.to_dict())
         case _ if is_dataclass(value) and not isinstance(value, type):
             changed = {each.name: getattr(value, each.name) for each in fields(value)}
-            return {name: encoded(each) for name, each in changed.items()}
+            return {name: to_json(each) for name, each in changed.items()}
         case _ if callable(value):
             return _function_json(value)
     raise TypeError(f"a value of the type {type(value).__name__}")
@@ -206,24 +206,24 @@ def encoded(value: Any) -> Any:
 _DECODERS: Final[dict[str, Callable[[Json], Any]]] = {
     "array": _array_of,
     "function": _function_of,
-    "grouper": lambda value: getattr(groupers, value["type"])(**decoded(value["members"])),
+    "grouper": lambda value: getattr(groupers, value["type"])(**from_json(value["members"])),
     "labels": _labels_of,
     "number": lambda value: float(value["text"]),
-    "slice": lambda value: slice(*map(decoded, value["parts"])),
-    "tuple": lambda value: tuple(map(decoded, value["items"])),
+    "slice": lambda value: slice(*map(from_json, value["parts"])),
+    "tuple": lambda value: tuple(map(from_json, value["items"])),
     "time": lambda value: datetime.fromisoformat(value["text"]),
 }
 
 
-def decoded(value: Any) -> Any:
+def from_json(value: Any) -> Any:
     """Return an argument from its JSON. Raises ``InvalidInputError`` for what this version does not know."""
     if isinstance(value, list):
-        return [decoded(each) for each in value]
+        return [from_json(each) for each in value]
     if not isinstance(value, dict):
         return value
     kind = value.get(_KIND)
     if kind is None:
-        return {name: decoded(each) for name, each in value.items()}
+        return {name: from_json(each) for name, each in value.items()}
     if kind == "unknown":
         raise misfit(f"the definition has an argument that was not stored: {value['reason']}")
     if kind not in _DECODERS:
@@ -236,7 +236,7 @@ def decoded(value: Any) -> Any:
         raise misfit(f"an argument of the kind {kind!r} is damaged: {error}") from error
 
 
-def encoded_fields(operation: Any) -> Json:
+def fields_to_json(operation: Any) -> Json:
     """Return the fields of an operation that differ from their defaults, as JSON."""
     out: Json = {}
     for each in fields(operation):
@@ -245,13 +245,13 @@ def encoded_fields(operation: Any) -> Json:
             continue
         try:
             # A list stands for a tuple of names or numbers, so that the JSON is plain.
-            out[each.name] = encoded(list(value) if isinstance(value, tuple) else value)
+            out[each.name] = to_json(list(value) if isinstance(value, tuple) else value)
         except TypeError as error:
             out[each.name] = {_KIND: "unknown", "reason": str(error)}
     return out
 
 
-def decoded_fields(arguments: Json) -> Json:
-    """Return the fields of an operation from their JSON: the inverse of `encoded_fields`."""
-    values = {name: decoded(value) for name, value in arguments.items()}
+def fields_from_json(arguments: Json) -> Json:
+    """Return the fields of an operation from their JSON: the inverse of `fields_to_json`."""
+    values = {name: from_json(value) for name, value in arguments.items()}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

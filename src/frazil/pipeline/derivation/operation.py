@@ -40,14 +40,14 @@ from frazil.jobs.job import (
     digest,
 )
 from frazil.jobs.job_run import require_free, run_with_options
-from frazil.pipeline.derivation.definition import Definition, encoded_fields, source_arrays
+from frazil.pipeline.derivation.definition import Definition, fields_to_json, source_arrays
 from frazil.pipeline.derivation.relations import (
     U64,
     Read,
     StoredChunks,
     chunk_digests,
+    extend_hash,
     json_hash,
-    mixed,
     reference_hashes,
 )
 from frazil.pipeline.transform.arrays import (
@@ -90,7 +90,7 @@ _PACKING: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range"}
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceView:
     """What an operation reads: a version, and a session with its arrays, which may have more changes.
 
     ``is_refresh``: the operation may compute only some chunks of its results.
@@ -118,32 +118,32 @@ class BlockPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ArrayOperation:
     """An operation with its arguments. Its fields are what the definition of the results records."""
 
     name: ClassVar[str]
     #: The operations by name.
-    known: ClassVar[dict[str, type[Operation]]] = {}
+    known: ClassVar[dict[str, type[ArrayOperation]]] = {}
     paths: tuple[str, ...]
 
     def __init_subclass__(cls) -> None:
         """Add an operation to those that a definition may name."""
-        Operation.known[cls.name] = cls
+        ArrayOperation.known[cls.name] = cls
 
     @property
     def job_name(self) -> str:
         """The name of the function that users call."""
         return self.name
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return what the operation makes of the arrays of a session."""
         raise NotImplementedError
 
     def run(self, source: Source, to: Target | None, options: BoundedRunOptions) -> JobResult:
         """Compute all results as one job."""
         version = Version.of(source)
-        target, reading = target_or_source(version, to), Reading(version, version.session())
-        plan = self.plan(reading, target, options)
+        target, view = target_or_source(version, to), SourceView(version, version.session())
+        plan = self.plan(view, target, options)
         outputs = plan.outputs
         new = outputs.arrays
         if not new and not plan.in_place:
@@ -151,7 +151,7 @@ class Operation:
         reads = () if plan.in_place else (each.path for each in plan.inputs)
         require_free(version, target, reads, [each.path for each in new])
         inputs = sorted({each.path for each in (*plan.inputs, *(each.old for each in outputs.transferred))})
-        step = BlockRun(self, plan, reading, target, options.get("engine"))
+        step = BlockRun(self, plan, view, target, options.get("engine"))
         rounds = range(1, step.rounds + 1)
         job = Job(
             self.job_name,
@@ -294,7 +294,7 @@ def chunk_index(rows: I64, counts: Shape) -> I64:
     )
 
 
-def placed(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
+def hash_grid(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
     """Return hashes (2, n) of chunks in their grid, shape (*counts, 2); 0 for no chunk."""
     out = np.zeros((*counts, 2), np.uint64)
     inside = (index < np.array(counts, np.uint32)).all(axis=1)
@@ -305,7 +305,7 @@ def placed(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
 def own_hashes(session: Session, path: str, counts: Shape) -> U64:
     """Return the hashes of the references of a result in its grid, shape (*counts); 0 for no chunk."""
     table = session.chunk_table(path)
-    return placed(table.index, reference_hashes(table), counts)[..., 0]
+    return hash_grid(table.index, reference_hashes(table), counts)[..., 0]
 
 
 @dataclass(slots=True, eq=False)
@@ -344,7 +344,7 @@ def _metadata(array: ArrayInfo, *, is_input: bool) -> Json:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class ChunkSelection:
     """The chunks of a computed array that a run computes, and the digests of all its chunks.
 
     ``moved`` are chunks that another chunk of the stored result has: their coordinates, and those of the
@@ -378,14 +378,14 @@ class ResultState:
 class BlockRun:
     """One run of an operation: what the driver does before, between and after its rounds of tasks.
 
-    With ``reading.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
+    With ``view.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
     the same. ``is_dry``: it only finds what it would compute, and writes no values. By present path,
     ``places`` has the paths of results below the target in the first run, ``first_paths`` those of sources.
     """
 
-    operation: Operation
+    operation: ArrayOperation
     plan: BlockPlan
-    reading: Reading
+    view: SourceView
     target: Target
     engine: Engine | EngineName | None
     is_full: bool = False
@@ -393,7 +393,7 @@ class BlockRun:
     places: Mapping[str, str] = field(default_factory=dict)
     first_paths: Mapping[str, str] = field(default_factory=dict)
     hashes: dict[int, ChunkHashes] = field(default_factory=dict)
-    selections: dict[int, Selection] = field(default_factory=dict)
+    selections: dict[int, ChunkSelection] = field(default_factory=dict)
     transferred: dict[str, U64] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     edited: set[str] = field(default_factory=set)
@@ -403,7 +403,7 @@ class BlockRun:
     @functools.cached_property
     def definition(self) -> Definition:
         """The definition of the results."""
-        session, arguments = self.reading.session, encoded_fields(self.operation)
+        session, arguments = self.view.session, fields_to_json(self.operation)
         names = self.operation.paths
         if not all(map(session.workspace.is_array, map(absolute, names))):  # not the arrays of the future
             arguments["paths"] = [each.path for each in arrays_below(session, names)]
@@ -426,10 +426,10 @@ class BlockRun:
 
     def prepare(self, session: Session) -> Tasks:
         """Create the results, or change their metadata, and return the tasks of the first round."""
-        plan, source, outputs = self.plan, self.reading.session, self.plan.outputs
+        plan, source, outputs = self.plan, self.view.session, self.plan.outputs
         if plan.in_place:
             self._require_newest(session)
-        elif not self.reading.is_refresh:
+        elif not self.view.is_refresh:
             refuse_relabelling(session, source, outputs)
         for computed in outputs.computed:
             for new in computed.new:
@@ -451,9 +451,9 @@ class BlockRun:
         """Delete temporary arrays, and store the tables of the results."""
         for each in self.plan.outputs.temporary:
             session.workspace.delete_node(each.path)
-        if not same_repository(self.reading.version, self.target):
+        if not same_repository(self.view.version, self.target):
             return  # a refresh finds sources only in the repository of the results
-        has_changed = not self.reading.is_refresh or self.is_full
+        has_changed = not self.view.is_refresh or self.is_full
         if not has_changed and not any(each.is_behind for each in self.results()):
             return
         for number, computed in enumerate(self.computed):
@@ -473,7 +473,7 @@ class BlockRun:
     def results(self) -> list[ResultState]:
         """Return what the run finds of each result."""
         temporary = {each.path for each in self.plan.outputs.temporary}
-        rows, of_states = [], dict[str, list[Selection]]()
+        rows, of_states = [], dict[str, list[ChunkSelection]]()
         coordinates = {each.new.path for each in self.plan.outputs.coordinates}
         coordinates |= {each.new.path for each in self.plan.outputs.transferred} - self.transferred.keys()
         has_labels_behind = not self.changed.isdisjoint(coordinates)
@@ -512,7 +512,7 @@ class BlockRun:
         return False
 
     def _require_newest(self, session: Session) -> None:
-        source = self.reading.session
+        source = self.view.session
         for array in self.plan.inputs:
             if digest(source, [array.path]) != digest(session, [array.path]):
                 raise InvalidInputError(
@@ -524,7 +524,7 @@ class BlockRun:
 
     def _existing(self, session: Session, path: str) -> ArrayInfo | None:
         """Return the array of an earlier run at a path."""
-        is_array = self.reading.is_refresh and session.workspace.is_array(path)
+        is_array = self.view.is_refresh and session.workspace.is_array(path)
         return array_info(session, path) if is_array else None
 
     def _ensure(self, session: Session, old: ArrayInfo, new: ArrayInfo) -> None:
@@ -532,7 +532,7 @@ class BlockRun:
         existing = self._existing(session, new.path)
         if existing is None or _metadata(existing, is_input=False) != _metadata(new, is_input=False):
             self.changed.add(new.path)
-            create_array(session, self.reading.session, old, new)
+            create_array(session, self.view.session, old, new)
         elif existing.document != new.document:
             self.changed.add(new.path)
             table = session.chunk_table(new.path)
@@ -552,15 +552,15 @@ class BlockRun:
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=is_float):
                 return
         self.changed.add(new.path)
-        create_array(session, self.reading.session, coordinate.old, new)
+        create_array(session, self.view.session, coordinate.old, new)
         if values.size and not self.is_dry:
             open_array(session, new.path, "r+")[...] = values
 
     def _transfer(self, session: Session) -> list[ChunkTransfer]:
         """Set the references of transferred arrays, and return those whose bytes tasks must fetch."""
-        source, plan = self.reading.session, self.plan
+        source, plan = self.view.session, self.plan
         transfers = [each.transfer for each in plan.outputs.transferred]
-        if not same_repository(self.reading.version, self.target):
+        if not same_repository(self.view.version, self.target):
             return fetch_items(source, transfers)
         if plan.fetches_virtual:
             if not plan.in_place:
@@ -570,8 +570,8 @@ class BlockRun:
         for transferred in plan.outputs.transferred:
             new, table = transferred.new, transfer_table(source, transferred.transfer)
             counts = cells(new.shape, new.grid)
-            digests = placed(table.index, reference_hashes(table), counts)
-            known = DigestTable.read(session, new.path) if self.reading.is_refresh else None
+            digests = hash_grid(table.index, reference_hashes(table), counts)
+            known = DigestTable.read(session, new.path) if self.view.is_refresh else None
             if (
                 known is not None
                 and (known.at(counts)[..., 2] != own_hashes(session, new.path, counts)).any()
@@ -596,41 +596,43 @@ class BlockRun:
                     self._predict(session, each, selection)
         return items
 
-    def _predict(self, session: Session, computed: ComputedArrays, selection: Selection) -> None:
+    def _predict(self, session: Session, computed: ComputedArrays, selection: ChunkSelection) -> None:
         """Set hashes of the chunks that a run would compute, for the results that read them."""
         hashes = self.hashes[id(session)]
         for new in computed.new:
             chunks, counts = hashes.read(new.path), cells(new.shape, new.grid)
             rows, changed = chunk_rows(chunks.index, counts), np.flatnonzero(selection.mask)
-            words = placed(chunks.index, chunks.hashes, counts).reshape(-1, 2)
+            words = hash_grid(chunks.index, chunks.hashes, counts).reshape(-1, 2)
             lengths = np.zeros(len(words), np.uint64)
             lengths[rows] = chunks.lengths
             digests = np.zeros_like(words) if selection.digests is None else selection.digests.reshape(-1, 2)
-            words[changed] = mixed(digests[changed], 1)
+            words[changed] = extend_hash(digests[changed], 1)
             both = np.union1d(rows, changed)
             index = chunk_index(both, counts)
             hashes.known[new.path] = StoredChunks(
                 new.shape, new.grid, index.astype(np.uint32), words[both].T, lengths[both]
             )
 
-    def _select(self, session: Session, computed: ComputedArrays) -> Selection:
+    def _select(self, session: Session, computed: ComputedArrays) -> ChunkSelection:
         """Return which chunks of computed arrays have changed."""
-        new, source = computed.new[0], self.reading.session
+        new, source = computed.new[0], self.view.session
         counts = cells(new.shape, new.grid)
         everything = np.ones(counts, np.bool_)
         nothing = np.zeros((2, 0, len(counts)), np.int64)
         temporary = {each.path for each in self.plan.outputs.temporary}
         if self.plan.in_place or new.path in temporary:
-            return Selection(everything, None, nothing)
+            return ChunkSelection(everything, None, nothing)
         if not computed.reads or any(each.grid != new.grid for each in computed.new):
-            return Selection(everything, None, nothing, reason="the operation does not say what it reads")
+            return ChunkSelection(
+                everything, None, nothing, reason="the operation does not say what it reads"
+            )
         made = {one.path for each in self.computed if each.round < computed.round for one in each.new}
         origins = {each.path: session if each.path in made else source for each in computed.reads}
         arrays = {path: array_info(origin, path) for path, origin in origins.items()}
         most = max(math.prod(cells(each.shape, each.grid)) for each in (*arrays.values(), new))
         if most > _MOST_CHUNKS:
-            return Selection(everything, None, nothing, reason=f"an array has {most:,} chunks")
-        arguments = {name: each for name, each in encoded_fields(self.operation).items() if name != "paths"}
+            return ChunkSelection(everything, None, nothing, reason=f"an array has {most:,} chunks")
+        arguments = {name: each for name, each in fields_to_json(self.operation).items() if name != "paths"}
         key = {
             "operation": self.operation.name,
             "arguments": arguments,
@@ -645,8 +647,8 @@ class BlockRun:
         key_hash = json_hash(key)
         text = key_hash.tobytes().hex()
         digests = chunk_digests(key_hash, new.shape, new.grid, computed.reads, chunks)
-        if not self.reading.is_refresh:
-            return Selection(everything, digests, nothing, text)
+        if not self.view.is_refresh:
+            return ChunkSelection(everything, digests, nothing, text)
         tables = {each.path: DigestTable.read(session, each.path) for each in computed.new}
         mask, edited, reason = np.zeros(counts, np.bool_), set[str](), ""
         for path, table in tables.items():
@@ -669,7 +671,7 @@ class BlockRun:
         if not reason and any(table.key != text for table in known):
             reason = "metadata that all of its values depend on have changed"
         size = _bytes_read(mask, new, computed.reads, chunks)
-        return Selection(mask, digests, moved, text, reason, frozenset(edited), size)
+        return ChunkSelection(mask, digests, moved, text, reason, frozenset(edited), size)
 
 
 def _bytes_read(
@@ -708,7 +710,7 @@ def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
 
 
 def _move_chunks(
-    session: Session, computed: ComputedArrays, selection: Selection, outside: Mapping[str, ChunkTable]
+    session: Session, computed: ComputedArrays, selection: ChunkSelection, outside: Mapping[str, ChunkTable]
 ) -> None:
     """Set the references of chunks that were at other places before."""
     wanted, before = selection.moved.astype(np.uint32)

@@ -32,15 +32,15 @@ from frazil.jobs.job import (
 from frazil.jobs.job_run import run_with_options
 from frazil.jobs.progress import Summary, brief, size
 from frazil.maintenance.plan import UpkeepPlan
-from frazil.pipeline.derivation.definition import Definition, decoded_fields, is_node_id
+from frazil.pipeline.derivation.definition import Definition, fields_from_json, is_node_id
 from frazil.pipeline.derivation.operation import (
+    ArrayOperation,
     BlockPlan,
     BlockRun,
     ChunkHashes,
-    Operation,
-    Reading,
     ResultState,
     ResultTarget,
+    SourceView,
     owner_of,
 )
 from frazil.pipeline.reductions import anomalies, functions
@@ -264,12 +264,12 @@ class Refresh:
         Raises ``IcechunkError`` if the definition does not fit any more.
         """
         definition = call.definition
-        kind = Operation.known.get(definition.operation)
+        kind = ArrayOperation.known.get(definition.operation)
         if kind is None:
             raise InvalidInputError(
                 f"the operation must be one that this version of Frazil has, got {definition.operation!r}"
             )
-        arguments = decoded_fields(definition.arguments)
+        arguments = fields_from_json(definition.arguments)
         now, first_paths = dict[str, str](), dict[str, str]()
         for source in definition.sources:
             path = source.found_in(session)
@@ -286,9 +286,9 @@ class Refresh:
         place = self.target.repo, self.target.branch, group
         to = ResultTarget(*place, call.outputs, first_paths, definition.target)
         version = Version(to.repo, session.snapshot_id, to.branch)
-        reading = Reading(version, session, is_refresh=True)
-        plan = _existing(call, operation.plan(reading, to, self.options), session)
-        run = BlockRun(operation, plan, reading, to, self.options.get("engine"))
+        view = SourceView(version, session, is_refresh=True)
+        plan = _existing(call, operation.plan(view, to, self.options), session)
+        run = BlockRun(operation, plan, view, to, self.options.get("engine"))
         run.places = {path: place for place, path in call.outputs.items()}
         run.first_paths = first_paths
         run.is_full = self.mode == "full"

@@ -35,7 +35,7 @@ type Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class ReadSpans:
     """The reads of intervals: those of interval ``i`` are rows ``offsets[i]`` to ``offsets[i + 1]``."""
 
     offsets: I64
@@ -43,9 +43,9 @@ class Spans:
     high: I64
 
     @staticmethod
-    def single(low: I64, high: I64) -> Spans:
+    def single(low: I64, high: I64) -> ReadSpans:
         """Return one span for each interval. ``high`` below ``low`` is an empty span."""
-        return Spans(np.arange(len(low) + 1), low, np.maximum(low, high))
+        return ReadSpans(np.arange(len(low) + 1), low, np.maximum(low, high))
 
 
 class Relation(Protocol):
@@ -58,7 +58,7 @@ class Relation(Protocol):
     def moves(self) -> bool:
         """Whether the position along the axis has no influence on the values."""
 
-    def reads(self, starts: I64, stops: I64, length: int) -> Spans:
+    def reads(self, starts: I64, stops: I64, length: int) -> ReadSpans:
         """Return the spans of an input axis of this length that intervals of the result read."""
 
 
@@ -77,14 +77,14 @@ class Window:
     periodic: bool = False
     moves: bool = True
 
-    def reads(self, starts: I64, stops: I64, length: int) -> Spans:
+    def reads(self, starts: I64, stops: I64, length: int) -> ReadSpans:
         """Return one span, or at the borders of a periodic axis several."""
         low = starts * self.factor + self.shift - self.before
         high = stops * self.factor + self.shift + self.after
         if not self.periodic:
             inside = np.clip(low, 0, length), np.clip(high, 0, length)
             # An element that is reflected at a border is as far inside of the border.
-            return Spans.single(
+            return ReadSpans.single(
                 np.minimum(inside[0], np.clip(2 * length - high, 0, length)),
                 np.maximum(inside[1], np.clip(-low, 0, length)),
             )
@@ -92,11 +92,11 @@ class Window:
         low, high = np.where(whole, 0, low), np.where(whole, length, high)
         turns = [np.clip(low + turn, 0, length) for turn in (0, length, -length)]
         ends = [np.clip(high + turn, 0, length) for turn in (0, length, -length)]
-        return Spans(np.arange(len(low) + 1) * 3, np.stack(turns, 1).ravel(), np.stack(ends, 1).ravel())
+        return ReadSpans(np.arange(len(low) + 1) * 3, np.stack(turns, 1).ravel(), np.stack(ends, 1).ravel())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class ElementTable:
     """Element ``i`` of the result reads the elements ``numbers[offsets[i]:offsets[i + 1]]`` of the input.
 
     ``moves`` says whether other elements at the same places of the lists give the same values.
@@ -107,17 +107,19 @@ class Table:
     moves: bool = True
 
     @staticmethod
-    def of_positions(numbers: Sequence[int]) -> Table:
+    def of_positions(numbers: Sequence[int]) -> ElementTable:
         """Return the relation of a selection: element ``i`` is the element ``numbers[i]`` of the input."""
-        return Table(np.arange(len(numbers) + 1), np.asarray(numbers, np.int64))
+        return ElementTable(np.arange(len(numbers) + 1), np.asarray(numbers, np.int64))
 
     @staticmethod
-    def of_groups(codes: I64, groups: int) -> Table:
+    def of_groups(codes: I64, groups: int) -> ElementTable:
         """Return the relation of groups: element ``g`` reads all elements whose code is ``g``."""
         order = np.argsort(codes, kind="stable").astype(np.int64)
-        return Table(np.searchsorted(codes, np.arange(groups + 1), sorter=order).astype(np.int64), order)
+        return ElementTable(
+            np.searchsorted(codes, np.arange(groups + 1), sorter=order).astype(np.int64), order
+        )
 
-    def reads(self, starts: I64, stops: I64, length: int) -> Spans:
+    def reads(self, starts: I64, stops: I64, length: int) -> ReadSpans:
         """Return one span for each run of neighbours."""
         begins, ends = self.offsets[starts], self.offsets[stops]
         is_first = np.ones(len(self.numbers) + 1, np.bool_)
@@ -130,7 +132,29 @@ class Table:
         runs = np.repeat(where - offsets[:-1], counts) + np.arange(offsets[-1])
         lows = firsts[runs]
         highs = np.minimum(firsts[runs + 1], np.repeat(ends, counts))
-        return Spans(offsets, self.numbers[lows], self.numbers[lows] + highs - lows)
+        return ReadSpans(offsets, self.numbers[lows], self.numbers[lows] + highs - lows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanTable:
+    """The relation of rows to spans: row ``i`` reads the spans ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    offsets: I64
+    low: I64
+    high: I64
+    moves: bool = True
+
+    def reads(self, starts: I64, stops: I64, length: int) -> ReadSpans:
+        """Return the spans of all rows of each interval."""
+        begins, counts = self.offsets[starts], self.offsets[stops] - self.offsets[starts]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.repeat(begins - offsets[:-1], counts) + np.arange(offsets[-1])
+        return ReadSpans(offsets, self.low[rows], self.high[rows])
+
+    @staticmethod
+    def of_rows(low: I64, high: I64) -> SpanTable:
+        """Return the relation of each row to one span."""
+        return SpanTable(np.arange(len(low) + 1), low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +163,9 @@ class Whole:
 
     moves: bool = True
 
-    def reads(self, starts: I64, stops: I64, length: int) -> Spans:
+    def reads(self, starts: I64, stops: I64, length: int) -> ReadSpans:
         """Return the whole axis for each interval."""
-        return Spans.single(np.zeros_like(starts), np.full_like(starts, length))
+        return ReadSpans.single(np.zeros_like(starts), np.full_like(starts, length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +195,7 @@ _BASES: Final = tuple(
 )
 
 
-def mixed(state: U64, words: Any) -> U64:
+def extend_hash(state: U64, words: Any) -> U64:
     """Return hashes after more words, element by element: two rounds of multiplication and shift."""
     with np.errstate(over="ignore"):  # numpy warns of scalars
         state = (state ^ np.asarray(words).astype(np.uint64)) * _ODD
@@ -187,8 +211,8 @@ def _rows_hash(rows: Ragged, seed: int) -> U64:
     weights = np.power(np.full(len(places), _BASES[40 + seed], np.uint64), places.astype(np.uint64))
     total = np.zeros(len(places) + 1, np.uint64)
     np.cumsum((rows.values.astype(np.uint64) + np.uint64(1)) * weights, out=total[1:])
-    return mixed(
-        mixed(np.zeros(len(ends), np.uint64), rows.lengths), total[ends] - total[ends - rows.lengths]
+    return extend_hash(
+        extend_hash(np.zeros(len(ends), np.uint64), rows.lengths), total[ends] - total[ends - rows.lengths]
     )
 
 
@@ -200,9 +224,9 @@ def reference_hashes(table: ChunkTable) -> U64:
     padded[:, :12] = used.chunk_ids
     words = padded.view(np.uint64)
     for lane in range(2):
-        native = mixed(mixed(np.full(len(words), lane + 1, np.uint64), words[:, 0]), words[:, 1])
-        foreign = mixed(_rows_hash(used.foreign.locations, lane), _rows_hash(used.foreign.etags, lane))
-        foreign = mixed(foreign, used.foreign.modified)
+        native = extend_hash(extend_hash(np.full(len(words), lane + 1, np.uint64), words[:, 0]), words[:, 1])
+        foreign = extend_hash(_rows_hash(used.foreign.locations, lane), _rows_hash(used.foreign.etags, lane))
+        foreign = extend_hash(foreign, used.foreign.modified)
         inline = _rows_hash(used.inline, lane)
         state = np.zeros(len(used), np.uint64)
         for kind, hashes in (
@@ -211,8 +235,10 @@ def reference_hashes(table: ChunkTable) -> U64:
             (ChunkKind.INLINE, inline),
         ):
             rows = used.kind == kind
-            state[rows] = mixed(hashes[used.source[rows]], np.full(int(rows.sum()), int(kind), np.uint64))
-        out[lane] = mixed(mixed(state, used.offset), used.length)
+            state[rows] = extend_hash(
+                hashes[used.source[rows]], np.full(int(rows.sum()), int(kind), np.uint64)
+            )
+        out[lane] = extend_hash(extend_hash(state, used.offset), used.length)
     return out
 
 
@@ -248,12 +274,14 @@ def chunk_digests(
     ]
     out = np.broadcast_to(key, (*counts, 2)).copy()
     for axis, (starts, stops) in enumerate(edges):  # a chunk at the end is shorter
-        out = mixed(out, (stops - starts).reshape([-1 if n == axis else 1 for n in range(len(counts))] + [1]))
+        out = extend_hash(
+            out, (stops - starts).reshape([-1 if n == axis else 1 for n in range(len(counts))] + [1])
+        )
     for read in reads:
         chunk = chunks[read.path]
         for lane in range(2):
             total, geometry = _read_digest(read, chunk, chunk.hashes[lane], edges, counts)
-            out[..., lane] = mixed(mixed(out[..., lane], total), geometry)
+            out[..., lane] = extend_hash(extend_hash(out[..., lane], total), geometry)
     return out
 
 
@@ -271,7 +299,7 @@ def _read_digest(
         spans = relation.reads(starts, stops, chunk.shape[number])
         places, step = axes[number][0], chunk.grid[number]
         values, parts = _axis_sums(values, number, places, spans, step, moves=relation.moves)
-        geometry = mixed(geometry, parts.reshape([-1 if n == axis else 1 for n in range(len(counts))]))
+        geometry = extend_hash(geometry, parts.reshape([-1 if n == axis else 1 for n in range(len(counts))]))
     # The axes of the input that no axis of the result is related to have one place now.
     present = [axis for axis, _ in read.axes if axis is not None]
     pairs = zip(values.shape, read.axes, strict=True)
@@ -281,7 +309,7 @@ def _read_digest(
 
 
 def _axis_sums(
-    values: U64, axis: int, places: NDArray[np.uint32], spans: Spans, step: int, *, moves: bool
+    values: U64, axis: int, places: NDArray[np.uint32], spans: ReadSpans, step: int, *, moves: bool
 ) -> tuple[U64, U64]:
     """Return the sums of each interval along one axis, and a hash of the spans of each interval."""
     moved, base = np.moveaxis(values, axis, 0), _BASES[axis]
@@ -296,8 +324,8 @@ def _axis_sums(
     rank = np.arange(len(first)) - np.repeat(spans.offsets[:-1], np.diff(spans.offsets))
     ranks = np.power(np.full(len(first), _BASES[axis + 32], np.uint64), rank.astype(np.uint64))
     sums = (prefix[high] - prefix[low]) * (back * ranks).reshape(-1, *[1] * (moved.ndim - 1))
-    parts = mixed(np.zeros(len(first), np.uint64), spans.low % step if moves else spans.low)
-    parts = mixed(mixed(parts, spans.high - spans.low), rank)
+    parts = extend_hash(np.zeros(len(first), np.uint64), spans.low % step if moves else spans.low)
+    parts = extend_hash(extend_hash(parts, spans.high - spans.low), rank)
     offsets = spans.offsets
 
     def added(column: U64) -> U64:

@@ -14,8 +14,8 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, block_shape
 from frazil.jobs.engine import task_bytes
 from frazil.jobs.job import BoundedRunOptions, JobResult, RunOptions, Source, Target, Version, with_options
-from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
-from frazil.pipeline.derivation.relations import Read, Table, Window
+from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
+from frazil.pipeline.derivation.relations import ElementTable, Read, Window
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,
     Field,
@@ -28,11 +28,10 @@ from frazil.pipeline.reductions.fields import (
 from frazil.pipeline.reductions.reduction_job import (
     ReductionOptions,
     coordinates_to_write,
-    names_of,
     retained_coordinates,
     target_or_group,
 )
-from frazil.pipeline.transform.arrays import Shape, Values, array_info, clipped_chunks
+from frazil.pipeline.transform.arrays import Shape, Values, array_info, clipped_chunks, names_of
 from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, OutputArrays
 from frazil.repository.session.session import Session
 
@@ -103,7 +102,7 @@ def anomaly(
 
 
 @dataclass(frozen=True, slots=True)
-class Anomaly(Operation):
+class Anomaly(ArrayOperation):
     """The operation of `anomaly`. ``baseline`` is the version of the climatology; None: that of the arrays.
 
     With another version the results have no definition.
@@ -116,10 +115,10 @@ class Anomaly(Operation):
     decode: bool = True
     baseline: Version | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the anomalies and their coordinates."""
         limits = cast("ReductionOptions", options).get("limits") or Limits()
-        session, arrays = reading.session, ArrayLookup(reading.session)
+        session, arrays = view.session, ArrayLookup(view.session)
         of_baseline = session if self.baseline is None else self.baseline.session()
         computed: list[ComputedArrays] = []
         coordinates: dict[str, DriverArray] = {}
@@ -160,9 +159,9 @@ class Anomaly(Operation):
             "decode": self.decode,
         }
         inputs = [array_info(session, path) for path in sorted(tracked)]
-        drivers = coordinates_to_write(coordinates, reading, to)
-        baseline = self.baseline or reading.version
-        others = () if reading.is_refresh else (baseline.input(usual),)
+        drivers = coordinates_to_write(coordinates, view, to)
+        baseline = self.baseline or view.version
+        others = () if view.is_refresh else (baseline.input(usual),)
         return BlockPlan(inputs, OutputArrays(computed, (), drivers), parameters, others=others)
 
     def _blocks(self, session: Session, of_baseline: Session, path: str) -> AnomalyBlocks:
@@ -217,7 +216,7 @@ class AnomalyBlocks:
     def reads(self) -> tuple[Read, ...]:
         """Return what the results read."""
         counts = np.concatenate([[0], np.cumsum(self.codes >= 0)])
-        table = Table(counts, self.codes[self.codes >= 0])
+        table = ElementTable(counts, self.codes[self.codes >= 0])
         axes = {dim: axis for axis, dim in enumerate(self.field.dims)}
         axes[self.period] = axes[self.time]
         return (

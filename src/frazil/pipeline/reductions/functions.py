@@ -26,13 +26,13 @@ from frazil.pipeline.reductions.fields import (
 from frazil.pipeline.reductions.reduction_job import (
     How,
     QuantileOptions,
-    Reduction,
+    ReductionOperation,
     ReductionOptions,
-    names_of,
     run_reduction,
     takes_options,
     takes_quantile_options,
 )
+from frazil.pipeline.transform.arrays import names_of
 from frazil.repository.session.session import Session
 
 #: Names of one or several arrays, or of dimensions.
@@ -82,7 +82,7 @@ def reduce(
         ([2.0, 3.0], 'time: mean')
     """
     # A result of one statistic is in a group of that name, results of several are in `reduce`.
-    operation = Reduction(names_of(paths), _how(how), None if dims is None else names_of(dims))
+    operation = ReductionOperation(names_of(paths), _how(how), None if dims is None else names_of(dims))
     return run_reduction(operation, source, options)
 
 
@@ -292,7 +292,7 @@ def groupby(
 
 
 @dataclass(frozen=True, slots=True)
-class LabelGroups(Reduction):
+class LabelGroups(ReductionOperation):
     """The operation of `groupby`."""
 
     name = "groupby"
@@ -367,7 +367,7 @@ def climatology(
 
 
 @dataclass(frozen=True, slots=True)
-class Climatology(Reduction):
+class Climatology(ReductionOperation):
     """The operation of `climatology`."""
 
     name = "climatology"
@@ -435,7 +435,7 @@ def resample(
 
 
 @dataclass(frozen=True, slots=True)
-class Resampling(Reduction):
+class Resampling(ReductionOperation):
     """The operation of `resample`."""
 
     name = "resample"
@@ -512,7 +512,7 @@ def zonal_stats(
 
 
 @dataclass(frozen=True, slots=True)
-class ZonalStatistics(Reduction):
+class ZonalStatistics(ReductionOperation):
     """The operation of `zonal_stats`. ``zones`` are labels, or the borders of bands."""
 
     name = "zonal_stats"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from frazil.answers.kernels import Cells, Count, Extreme, Fields, Index, Kernel, Partial, Sum, Values
 from frazil.jobs.blocks import SLAB, block_shape, slabs
-from frazil.pipeline.derivation.relations import Spans
+from frazil.pipeline.derivation.relations import SpanTable
 from frazil.pipeline.reductions.fields import Field, Grouping
 
 #: Bytes of a sketch of size ``k``: at most 3.5 k numbers, and some for each of its levels.
@@ -186,7 +186,7 @@ class Measure:
         return self.kernel.words if isinstance(self.kernel, Sketch) else len(self.kernel.identities)
 
 
-def packed(kernel: Kernel, fields: Fields) -> Values:
+def state_words(kernel: Kernel, fields: Fields) -> Values:
     """Return the fields of states (rows, *cells) as words: (rows, words, *cells) of uint64."""
     if isinstance(kernel, Sketch):
         return _sketch_words(fields[0], kernel.words)
@@ -194,8 +194,8 @@ def packed(kernel: Kernel, fields: Fields) -> Values:
     return np.stack(list(wide), axis=1)
 
 
-def unpacked(kernel: Kernel, words: Values) -> Fields:
-    """Return the fields of states from their words: the inverse of `packed`."""
+def state_fields(kernel: Kernel, words: Values) -> Fields:
+    """Return the fields of states from their words: the inverse of `state_words`."""
     if isinstance(kernel, Sketch):
         return (_sketches(words),)
     kinds = (np.dtype(dtype) for dtype, _ in kernel.identities)
@@ -246,28 +246,6 @@ STATE_CELLS: Final = 65_536
 _COLUMNS: Final = 256
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SpanTable:
-    """The relation of rows to spans: row ``i`` reads the spans ``offsets[i]`` to ``offsets[i + 1]``."""
-
-    offsets: Index
-    low: Index
-    high: Index
-    moves: bool = True
-
-    def reads(self, starts: Index, stops: Index, length: int) -> Spans:
-        """Return the spans of all rows of each interval."""
-        begins, counts = self.offsets[starts], self.offsets[stops] - self.offsets[starts]
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        rows = np.repeat(begins - offsets[:-1], counts) + np.arange(offsets[-1])
-        return Spans(offsets, self.low[rows], self.high[rows])
-
-    @staticmethod
-    def of_rows(low: Index, high: Index) -> SpanTable:
-        """Return the relation of each row to one span."""
-        return SpanTable(np.arange(len(low) + 1), low, high)
-
-
 def parents(offsets: Index) -> Index:
     """Return the offsets of the nodes of each section, from those of the rows below them."""
     return np.concatenate([[0], np.cumsum(-(-np.diff(offsets) // FAN))])
@@ -281,7 +259,7 @@ def children(offsets: Index) -> tuple[Index, Index]:
     return first, np.minimum(first + FAN, np.repeat(offsets[1:], counts))
 
 
-def folded(kernel: Kernel, fields: Fields, offsets: Index) -> Fields:
+def fold_children(kernel: Kernel, fields: Fields, offsets: Index) -> Fields:
     """Return the states of the nodes above some rows: a fold of `FAN` neighbours, from left to right."""
     first, stop = children(offsets)
     out = tuple(field[first] for field in fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, cast
 
@@ -17,8 +17,8 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, block_shape
 from frazil.jobs.engine import task_bytes
 from frazil.jobs.job import BoundedRunOptions, JobResult, RunOptions, Source, Target, Version, with_options
-from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading, states_path
-from frazil.pipeline.derivation.relations import Read, Relation, Whole, Window
+from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView, states_path
+from frazil.pipeline.derivation.relations import Read, Relation, SpanTable, Whole, Window
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,
     Field,
@@ -37,12 +37,11 @@ from frazil.pipeline.reductions.plan import (
     FieldReduction,
     Measure,
     Sketch,
-    SpanTable,
     children,
     rank_error,
 )
 from frazil.pipeline.reductions.tasks import ResultBlocks, StateBlocks
-from frazil.pipeline.transform.arrays import ArrayInfo, array_info
+from frazil.pipeline.transform.arrays import ArrayInfo, array_info, names_of
 from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, OutputArrays, same_repository
 from frazil.repository.session.session import Session
 
@@ -119,14 +118,6 @@ takes_quantile_options: Final = with_options(QuantileOptions, REDUCTION_DEFAULTS
 
 #: The options whose values are recorded unchanged, if the caller passes them.
 _RECORDED: Final = ("skipna", "min_count", "ddof", "decode", "valid_range", "keep_attrs", "k")
-
-
-def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values."""
-    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
-    if not all(isinstance(each, str) for each in names):
-        raise InvalidInputError(f"paths, dims and how must be text, got {value!r}")
-    return names
 
 
 def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -503,7 +494,7 @@ class ReductionArrays:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction(Operation):
+class ReductionOperation(ArrayOperation):
     """The operation of `reduce`. ``options`` are those of the caller that change the results."""
 
     name = "reduce"
@@ -525,11 +516,11 @@ class Reduction(Operation):
         """Return the groups of the cells of an array."""
         return None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the states, the results, and their coordinates."""
         choices: Any = {**REDUCTION_DEFAULTS, **self.options}
         limits = cast("ReductionOptions", options).get("limits") or Limits()
-        session, arrays = reading.session, ArrayLookup(reading.session)
+        session, arrays = view.session, ArrayLookup(view.session)
         computed: list[ComputedArrays] = []
         coordinates: dict[str, DriverArray] = {}
         read: set[str] = set()
@@ -548,7 +539,7 @@ class Reduction(Operation):
             own = coordinates_of(array, arrays, array.dims)
             read |= {f"/{array.parent}/{name}".replace("//", "/") for name in (*self.labels, *own)}
         results = {new.path for each in computed for new in each.new}
-        drivers = coordinates_to_write(coordinates, reading, to)
+        drivers = coordinates_to_write(coordinates, view, to)
         drivers = [each for each in drivers if each.new.path not in results]
         inputs = [array_info(session, path) for path in sorted(read)]
         parameters = {
@@ -610,14 +601,14 @@ def retained_coordinates(
 
 
 def coordinates_to_write(
-    coordinates: Mapping[str, DriverArray], reading: Reading, to: Target
+    coordinates: Mapping[str, DriverArray], view: SourceView, to: Target
 ) -> list[DriverArray]:
     """Return the coordinates without those that are the arrays of the source themselves."""
-    same = same_repository(reading.version, to) and reading.version.branch in (None, to.branch)
+    same = same_repository(view.version, to) and view.version.branch in (None, to.branch)
     return [each for path, each in coordinates.items() if not same or path != each.old.path]
 
 
-def run_reduction(operation: Reduction, source: Source, choices: ReductionOptions) -> JobResult:
+def run_reduction(operation: ReductionOperation, source: Source, choices: ReductionOptions) -> JobResult:
     """Run an operation as one job. ``choices`` are the options that the caller passes."""
     version = Version.of(source)
     target = target_or_group(version, choices.get("to"), operation.job_name)

@@ -33,10 +33,10 @@ from frazil.pipeline.reductions.plan import (
     Measure,
     Sketch,
     children,
-    folded,
-    packed,
+    fold_children,
     parents,
-    unpacked,
+    state_fields,
+    state_words,
 )
 from frazil.repository.session.session import Session
 
@@ -484,10 +484,10 @@ class StateBlocks:
             first, last = (each[start[0] : stop[0]] for each in children(offsets))
             ends = np.append(first, last[-1:])
             states = [
-                folded(kernel, fields, ends - ends[0])
+                fold_children(kernel, fields, ends - ends[0])
                 for kernel, fields in _stored(reduction, session, path, ends, start[3:], stop[3:])
             ]
-        return [np.concatenate(list(map(packed, kernels, states)), axis=1)]
+        return [np.concatenate(list(map(state_words, kernels, states)), axis=1)]
 
 
 def _stored(
@@ -497,7 +497,7 @@ def _stored(
     region = (slice(int(rows[0]), int(rows[-1])), slice(None), slice(None), *_between(low, high))
     words, at = np.asarray(open_array(session, path)[region]), 0
     for measure in reduction.measures:
-        yield measure.kernel, unpacked(measure.kernel, words[:, at : at + measure.words])
+        yield measure.kernel, state_fields(measure.kernel, words[:, at : at + measure.words])
         at += measure.words
 
 
@@ -534,7 +534,7 @@ class ResultBlocks:
         for measure, fields in zip(reduction.measures, states, strict=True):
             ends = offsets - offsets[0]
             while np.diff(ends).max() > 1:
-                fields, ends = folded(measure.kernel, fields, ends), parents(ends)
+                fields, ends = fold_children(measure.kernel, fields, ends), parents(ends)
             total = empty_partial(measure.kernel, np.arange(last - first), shape)
             for into, values in zip(total.fields, fields, strict=True):
                 into[np.diff(ends) > 0] = values

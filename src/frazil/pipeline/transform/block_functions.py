@@ -20,7 +20,7 @@ from frazil.jobs.engine import least_tasks
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
 from frazil.jobs.parallel_write import Block
 from frazil.jobs.task_failures import dumps
-from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
 from frazil.pipeline.derivation.relations import Read, Relation, Whole, Window
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
@@ -326,7 +326,7 @@ def map_blocks(
 
 
 @dataclass(frozen=True, slots=True)
-class BlockFunction(Operation):
+class BlockFunction(ArrayOperation):
     """The operation of `map_blocks`."""
 
     name = "map_blocks"
@@ -343,9 +343,9 @@ class BlockFunction(Operation):
     chunks: Lengths | None = None
     shards: Lengths | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the results of the function."""
-        session, function, boundary = reading.session, self.function, self.boundary
+        session, function, boundary = view.session, self.function, self.boundary
         arrays = [array_info(session, path) for path in self.paths]
         grid = _grid(arrays, self.halo, boundary, self.drop, self.new)
         names = [arrays[0].path] if self.names is None else list(self.names)
@@ -386,7 +386,7 @@ class BlockFunction(Operation):
             grid.first, tuple(results), block, blocks, tasks=tasks, reads=reads, key=key
         )
         coordinates: list[TransferredArray] = []
-        if to.repo is not reading.version.repo or to.group.strip("/"):
+        if to.repo is not view.version.repo or to.group.strip("/"):
             own = {each.path for each in arrays} | {each.path for each in results}
             coordinates = [
                 TransferredArray.whole(each, to.path(each.path))

@@ -26,7 +26,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
-from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
 from frazil.pipeline.derivation.relations import Read, Window
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
@@ -336,7 +336,7 @@ def coarsen(
 
 
 @dataclass(frozen=True, slots=True)
-class Coarsening(Operation):
+class Coarsening(ArrayOperation):
     """The operation of `coarsen`."""
 
     name = "coarsen"
@@ -345,9 +345,9 @@ class Coarsening(Operation):
     boundary: Edge
     chunks: Lengths | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the statistics of the windows."""
-        session, factors, how = reading.session, self.factors, self.how
+        session, factors, how = view.session, self.factors, self.how
         arrays = with_companions(session, arrays_below(session, self.paths))
         require_windows(factors, how, self.boundary, arrays)
         budget = Budget.of(options.get("max_mem"))
@@ -488,7 +488,7 @@ def pyramid(
 
 
 @dataclass(frozen=True, slots=True)
-class Pyramid(Operation):
+class Pyramid(ArrayOperation):
     """The operation of `pyramid`."""
 
     name = "pyramid"
@@ -498,9 +498,9 @@ class Pyramid(Operation):
     convention: Convention
     chunks: Lengths | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the levels."""
-        session, factors, how = reading.session, self.factors, self.how
+        session, factors, how = view.session, self.factors, self.how
         levels, convention = self.levels, self.convention
         arrays = arrays_below(session, self.paths)
         if convention != "ome":

@@ -32,7 +32,7 @@ from frazil.jobs.job import (
     takes_versions,
     with_options,
 )
-from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
 from frazil.pipeline.derivation.relations import Read
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
@@ -287,16 +287,16 @@ def rechunk(
 
 
 @dataclass(frozen=True, slots=True)
-class Rechunking(Operation):
+class Rechunking(ArrayOperation):
     """The operation of `rechunk`."""
 
     name = "rechunk"
     chunks: Lengths
     shards: Lengths | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the copies into the new chunks."""
-        arrays = arrays_below(reading.session, self.paths)
+        arrays = arrays_below(view.session, self.paths)
         if isinstance(self.chunks, Mapping):
             require_dimensions(list(self.chunks), arrays)
 
@@ -306,7 +306,7 @@ class Rechunking(Operation):
             return array.with_layout(path, chunks=inner, shards=outer)
 
         parameters = {"chunks": record_of_lengths(self.chunks), "shards": record_of_lengths(self.shards)}
-        return _rewrite(reading, self.paths, arrays, layout_of, parameters, to, options)
+        return _rewrite(view, self.paths, arrays, layout_of, parameters, to, options)
 
 
 @with_options(BoundedRunOptions)
@@ -355,14 +355,14 @@ def recompress(
 
 
 @dataclass(frozen=True, slots=True)
-class Recompression(Operation):
+class Recompression(ArrayOperation):
     """The operation of `recompress`."""
 
     name = "recompress"
     codecs: Sequence[Codec | Mapping[str, Any]] | None = None
     shards: Lengths | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the copies with the new codecs."""
 
         def layout_of(array: ArrayInfo, path: str) -> ArrayInfo:
@@ -374,12 +374,12 @@ class Recompression(Operation):
             )
 
         parameters = {"codecs": codec_documents(self.codecs, []), "shards": record_of_lengths(self.shards)}
-        arrays = arrays_below(reading.session, self.paths)
-        return _rewrite(reading, self.paths, arrays, layout_of, parameters, to, options)
+        arrays = arrays_below(view.session, self.paths)
+        return _rewrite(view, self.paths, arrays, layout_of, parameters, to, options)
 
 
 def _rewrite(
-    reading: Reading,
+    view: SourceView,
     paths: Sequence[str],
     arrays: Sequence[ArrayInfo],
     layout_of: Callable[[ArrayInfo, str], ArrayInfo],
@@ -388,7 +388,7 @@ def _rewrite(
     options: BoundedRunOptions,
 ) -> BlockPlan:
     """Store arrays in other layouts. An array whose layout stays the same is transferred."""
-    version, session, budget = reading.version, reading.session, Budget.of(options.get("max_mem")).size
+    version, session, budget = view.version, view.session, Budget.of(options.get("max_mem")).size
     if not arrays:
         raise InvalidInputError("paths must name at least one array, got none")
     in_place, slots = is_in_place(version, target), slots_of(options.get("engine"))
@@ -401,7 +401,7 @@ def _rewrite(
             if not in_place:
                 transferred.append(replace(TransferredArray.whole(old, new.path), new=new))
             continue
-        if reading.is_refresh:  # some chunks: an intermediate array saves nothing
+        if view.is_refresh:  # some chunks: an intermediate array saves nothing
             computed.append(_copy(old, new, _stage(old.shape, old.chunks, new.grid, old.itemsize, budget), 0))
             continue
         plan = parallel_plan(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
@@ -476,17 +476,17 @@ def materialize(
 
 
 @dataclass(frozen=True, slots=True)
-class Materialization(Operation):
+class Materialization(ArrayOperation):
     """The operation of `materialize`."""
 
     name = "materialize"
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the transfer of all chunks."""
-        in_place = is_in_place(reading.version, to)
-        arrays = arrays_below(reading.session, self.paths)
+        in_place = is_in_place(view.version, to)
+        arrays = arrays_below(view.session, self.paths)
         if not in_place:
-            arrays = with_companions(reading.session, arrays)
+            arrays = with_companions(view.session, arrays)
         transferred = [TransferredArray.whole(array, to.path(array.path)) for array in arrays]
         parameters = {"paths": list(self.paths)}
         return BlockPlan(arrays, OutputArrays(transferred=transferred), parameters, in_place, True)

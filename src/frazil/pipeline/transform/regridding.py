@@ -21,7 +21,7 @@ from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.jobs.blocks import Budget
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
-from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
 from frazil.pipeline.derivation.relations import Read, Whole, Window
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
@@ -129,7 +129,7 @@ def regrid(
 
 
 @dataclass(frozen=True, slots=True)
-class Regridding(Operation):
+class Regridding(ArrayOperation):
     """The operation of `regrid`. ``grid`` are the new latitudes and longitudes, by kind."""
 
     name = "regrid"
@@ -140,9 +140,9 @@ class Regridding(Operation):
     nan_threshold: float
     chunks: Lengths | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the interpolated fields, and the coordinates of the new grid."""
-        session, grid = reading.session, _TargetGrid(self.grid, self.attributes)
+        session, grid = view.session, _TargetGrid(self.grid, self.attributes)
         method, skip, nan_threshold = self.method, self.skipna, self.nan_threshold
         arrays = with_companions(session, arrays_below(session, self.paths))
         coordinates = coordinate_paths(arrays)

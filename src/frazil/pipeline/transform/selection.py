@@ -18,8 +18,8 @@ from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
-from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
-from frazil.pipeline.derivation.relations import Read, Relation, Table, Window
+from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
+from frazil.pipeline.derivation.relations import ElementTable, Read, Relation, Window
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
     GridRunOptions,
@@ -165,11 +165,13 @@ def select(
     if both:
         raise conflicting(f"A dimension must be in isel or in sel, got {both[0]!r} in both")
     lengths = options.get("chunks"), options.get("shards")
-    return Selection(names_of(paths), isel, sel, method, tolerance, *lengths).run(source, to, options)
+    return SelectionOperation(names_of(paths), isel, sel, method, tolerance, *lengths).run(
+        source, to, options
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Selection(Operation):
+class SelectionOperation(ArrayOperation):
     """The operation of `select`."""
 
     name = "select"
@@ -180,9 +182,9 @@ class Selection(Operation):
     chunks: Lengths | None = None
     shards: Lengths | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the parts."""
-        session = reading.session
+        session = view.session
         arrays = with_companions(session, arrays_below(session, self.paths))
         require_dimensions([*self.isel, *self.sel], arrays)
 
@@ -253,7 +255,7 @@ def crop(
 
 
 @dataclass(frozen=True, slots=True)
-class Crop(Operation):
+class Crop(ArrayOperation):
     """The operation of `crop`."""
 
     name = "crop"
@@ -262,9 +264,9 @@ class Crop(Operation):
     chunks: Lengths | None = None
     shards: Lengths | None = None
 
-    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+    def plan(self, view: SourceView, to: Target, options: BoundedRunOptions) -> BlockPlan:
         """Return the parts, and the coordinates that are counted in another way."""
-        session = reading.session
+        session = view.session
         arrays = with_companions(session, arrays_below(session, self.paths))
         limits = {"latitude": self.latitude, "longitude": self.longitude}
         positions: dict[str, Positions] = {}
@@ -383,7 +385,7 @@ def _read_of(path: str, positions: Sequence[Positions]) -> Read:
         relation = (
             Window(shift=where.start)
             if isinstance(where, range) and is_region
-            else Table.of_positions([where] if isinstance(where, int) else where)
+            else ElementTable.of_positions([where] if isinstance(where, int) else where)
         )
         axes.append((None if isinstance(where, int) else number, relation))
         number += not isinstance(where, int)
