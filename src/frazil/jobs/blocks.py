@@ -70,12 +70,45 @@ def blocks(
 
 def split(shape: Sequence[int], block: Sequence[int]) -> tuple[I64, I64]:
     """Return starts and stops of all blocks of the shape ``block``, as `blocks` does."""
-    counts = cells(shape, block)
-    ndim, step = len(counts), np.array(block, np.int64)
-    total = math.prod(counts)
-    where = np.unravel_index(np.arange(total), counts) if ndim and total else ()
-    starts = np.stack(where, -1).astype(np.int64) * step if where else np.zeros((total, ndim), np.int64)
-    return starts, np.minimum(starts + step, np.array(shape, np.int64))
+    whole = np.array([shape], np.int64)
+    return split_boxes(np.zeros_like(whole), whole, block)
+
+
+def split_boxes(low: I64, high: I64, block: Sequence[int]) -> tuple[I64, I64]:
+    """Return starts and stops of the blocks of boxes, one box after the other, each in C order.
+
+    ``low`` and ``high`` have the shape (boxes, dimensions). The blocks of a box begin at its corner.
+    """
+    step = np.maximum(np.array(block, np.int64), 1)
+    counts = -(-(high - low) // step)
+    totals = counts.prod(axis=1)
+    offsets = np.concatenate([[0], np.cumsum(totals)])
+    boxes = np.repeat(np.arange(len(low)), totals)
+    rank = np.arange(offsets[-1]) - offsets[boxes]
+    starts = low[boxes]
+    for axis in reversed(range(len(step))):
+        rank, place = np.divmod(rank, counts[boxes, axis])
+        starts[:, axis] += place * step[axis]
+    return starts, np.minimum(starts + step, high[boxes])
+
+
+def mask_boxes(mask: NDArray[np.bool_]) -> tuple[I64, I64]:
+    """Return boxes that cover the True elements of a mask, each once: starts and stops."""
+    low = np.argwhere(mask).astype(np.int64)
+    high = low + 1
+    for axis in range(mask.ndim)[::-1]:
+        others = [other for other in range(mask.ndim) if other != axis]
+        columns = [low[:, axis], *(each[:, other] for other in others for each in (low, high))]
+        order = np.lexsort(columns)
+        low, high = low[order], high[order]
+        follows = (high[:-1, axis] == low[1:, axis]) & (low[1:, others] == low[:-1, others]).all(axis=1)
+        follows &= (high[1:, others] == high[:-1, others]).all(axis=1)
+        first = np.flatnonzero(np.concatenate([[True], ~follows]))[: len(low)]
+        last = np.concatenate([first[1:] - 1, [len(low) - 1]])[: len(first)]
+        ends = high[last, axis]
+        low, high = low[first], high[first]
+        high[:, axis] = ends
+    return low, high
 
 
 def groups(sizes: ArrayLike, max_bytes: int | str) -> I64:

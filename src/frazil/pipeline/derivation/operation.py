@@ -1,10 +1,4 @@
-"""Operations as values, and their run: from nothing, or only for the chunks of results that have changed.
-
-For each result there is a table in the group ``/.frazil/derived``. For each chunk of the result, the table
-has the digest of what the chunk was computed from (`relations`), and a hash of the reference to the
-chunk. So neither the version that was read nor the way to the present version is needed to find what has
-changed, and a result that somebody has edited is found too.
-"""
+"""Operations as values, and their run: from nothing, or only for the chunks of results that have changed."""
 
 from __future__ import annotations
 
@@ -13,19 +7,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, ClassVar, Final, cast
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
-from frazil.format.ids import id_to_text
-from frazil.jobs.blocks import I64, block_shape, cells, groups, sizes, split
-from frazil.jobs.engine import Engine, EngineName, task_bytes
+from frazil.jobs.blocks import I64, cells, mask_boxes
+from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import (
     BoundedRunOptions,
     Input,
@@ -41,6 +32,14 @@ from frazil.jobs.job import (
 )
 from frazil.jobs.job_run import require_free, run_with_options
 from frazil.pipeline.derivation.definition import Definition, fields_to_json, source_arrays
+from frazil.pipeline.derivation.digest_table import (
+    ChunkHashes,
+    DigestTable,
+    chunk_index,
+    chunk_rows,
+    hash_grid,
+    own_hashes,
+)
 from frazil.pipeline.derivation.relations import (
     U64,
     Read,
@@ -52,29 +51,25 @@ from frazil.pipeline.derivation.relations import (
 )
 from frazil.pipeline.transform.arrays import (
     STATES,
-    TABLES,
     ArrayInfo,
     Json,
-    Shape,
     array_info,
     arrays_below,
-    bounds_path,
-    clipped_chunks,
     coordinate_paths,
     open_array,
 )
 from frazil.pipeline.transform.block_job import (
-    MOST_TASK,
     BlockItem,
     ChunkTransfer,
     ComputedArrays,
     DriverArray,
     OutputArrays,
-    TransferredArray,
+    block_items,
     compute_blocks,
     create_array,
     create_groups,
     fetch_items,
+    refuse_relabelling,
     same_repository,
     share_chunks,
     target_or_source,
@@ -85,7 +80,6 @@ from frazil.repository.session.session import Session
 
 #: The most chunks of an array that a table has. Larger arrays have none: they are always computed in full.
 _MOST_CHUNKS: Final = 1 << 25
-_TABLE_BYTES: Final = 1 << 19
 _PACKING: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range"}
 
 
@@ -169,14 +163,6 @@ class ArrayOperation:
         return run_with_options(job, cast("RunOptions", options))
 
 
-# Tables of digests
-
-
-def table_path(session: Session, path: str) -> str:
-    """Return the path of the table of a result. It has the id of the node, so that results may move."""
-    return f"{TABLES}/{id_to_text(session.workspace.require_array(path).id)}"
-
-
 @dataclass(frozen=True, slots=True)
 class ResultTarget(Target):
     """The target of a refresh: the paths of results are those that the results have now.
@@ -209,125 +195,6 @@ def states_path(to: Target, path: str) -> str:
 def owner_of(path: str) -> str | None:
     """Return the path in the first run of the result that states belong to; None for other arrays."""
     return path.removeprefix(STATES).rpartition("/")[0] if path.startswith(f"{STATES}/") else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DigestTable:
-    """What is known of a result: its definition, and for each of its chunks a digest and its reference.
-
-    ``words`` have the shape (*chunks, 3): two words of the digest, and a hash of the reference to the chunk,
-    which is 0 if the result does not have the chunk. ``place`` is the path of the result below the target of
-    the operation. ``key`` is a hash of what all chunks depend on.
-    """
-
-    words: U64
-    definition: Definition
-    place: str
-    key: str
-
-    @staticmethod
-    def read(session: Session, path: str) -> DigestTable | None:
-        """Return the table of a result; None if it has none, or one of a later form."""
-        at = table_path(session, path) if session.workspace.is_array(path) else ""
-        if not at or not session.workspace.is_array(at):
-            return None
-        stored = open_array(session, at)
-        definition = Definition.parse(stored.attrs.asdict())
-        if definition is None or stored.dtype != np.uint64 or stored.shape[-1:] != (3,):
-            return None
-        texts = (str(stored.attrs.get(name, "")) for name in ("place", "key"))
-        return DigestTable(np.asarray(stored[...]), definition, *texts)
-
-    def write(self, session: Session, path: str) -> None:
-        """Store the table, and only those of its chunks that change."""
-        at = table_path(session, path)
-        attributes = {"path": path, "place": self.place, "key": self.key, **self.definition.as_json()}
-        old = DigestTable.read(session, path)
-        is_new = old is None or old.words.ndim != self.words.ndim
-        if is_new:
-            rows = (1,) * (self.words.ndim - 1)
-            zarr.create_array(
-                session.store,
-                name=at.strip("/"),
-                shape=self.words.shape,
-                chunks=clipped_chunks(
-                    block_shape(self.words.shape, (*rows, 3), 8, _TABLE_BYTES), self.words.shape
-                ),
-                dtype=np.uint64,
-                attributes=attributes,
-                # xarray opens all groups of a tree.
-                dimension_names=[*(f"{at.rpartition('/')[2]}_{axis}" for axis in range(len(rows))), "word"],
-                overwrite=session.workspace.node(at) is not None,
-            )
-        stored = open_array(session, at, "r+")
-        if stored.attrs.asdict() != attributes:
-            stored.attrs.put(attributes)
-        if stored.shape != self.words.shape:
-            stored.resize(self.words.shape)
-        for starts, stops in zip(*split(self.words.shape, stored.chunks), strict=True):
-            part = tuple(map(slice, starts.tolist(), stops.tolist()))
-            if is_new or old is None or not np.array_equal(old.words[part], self.words[part]):
-                stored[part] = self.words[part]
-
-    def at(self, counts: Shape) -> U64:
-        """Return the words in a grid of other lengths; zeros where the table has none."""
-        if self.words.shape[:-1] == counts:
-            return self.words
-        out = np.zeros((*counts, 3), np.uint64)
-        if self.words.ndim == out.ndim:
-            both = tuple(slice(0, min(pair)) for pair in zip(self.words.shape, out.shape, strict=True))
-            out[both] = self.words[both]
-        return out
-
-
-def chunk_rows(index: NDArray[np.uint32], counts: Shape) -> I64:
-    """Return the numbers of chunks in the C order of their grid."""
-    if not counts:
-        return np.zeros(len(index), np.int64)
-    return np.asarray(np.ravel_multi_index(tuple(index.T.astype(np.int64)), counts), np.int64)
-
-
-def chunk_index(rows: I64, counts: Shape) -> I64:
-    """Return the coordinates of chunks by their numbers, shape (chunks, dimensions)."""
-    return (
-        np.array(np.unravel_index(rows, counts), np.int64).T if counts else np.zeros((len(rows), 0), np.int64)
-    )
-
-
-def hash_grid(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
-    """Return hashes (2, n) of chunks in their grid, shape (*counts, 2); 0 for no chunk."""
-    out = np.zeros((*counts, 2), np.uint64)
-    inside = (index < np.array(counts, np.uint32)).all(axis=1)
-    out.reshape(-1, 2)[chunk_rows(index[inside], counts)] = hashes.T[inside]
-    return out
-
-
-def own_hashes(session: Session, path: str, counts: Shape) -> U64:
-    """Return the hashes of the references of a result in its grid, shape (*counts); 0 for no chunk."""
-    table = session.chunk_table(path)
-    return hash_grid(table.index, reference_hashes(table), counts)[..., 0]
-
-
-@dataclass(slots=True, eq=False)
-class ChunkHashes:
-    """The hashes of references of the arrays of a session. Each array is read once.
-
-    A run that only plans sets those of arrays that it would compute.
-    """
-
-    session: Session
-    known: dict[str, StoredChunks] = field(default_factory=dict)
-
-    def of(self, path: str) -> StoredChunks:
-        """Return the chunks of an array, as they were at the first call."""
-        if path not in self.known:
-            self.known[path] = self.read(path)
-        return self.known[path]
-
-    def read(self, path: str) -> StoredChunks:
-        """Return the chunks of an array, as they are now."""
-        info, table = array_info(self.session, path), self.session.chunk_table(path)
-        return StoredChunks(info.shape, info.grid, table.index, reference_hashes(table), table.length)
 
 
 def _metadata(array: ArrayInfo, *, is_input: bool) -> Json:
@@ -746,107 +613,3 @@ def _add_attributes(session: Session, path: str, attributes: Json) -> None:
     both = {**(document.get("attributes") or {}), **attributes}
     if both != document.get("attributes"):
         session.workspace.set_node(path, json.dumps({**document, "attributes": both}).encode())
-
-
-def mask_boxes(mask: NDArray[np.bool_]) -> tuple[I64, I64]:
-    """Return boxes that cover the True elements of a mask, each once: starts and stops."""
-    low = np.argwhere(mask).astype(np.int64)
-    high = low + 1
-    for axis in range(mask.ndim)[::-1]:
-        others = [other for other in range(mask.ndim) if other != axis]
-        columns = [low[:, axis], *(each[:, other] for other in others for each in (low, high))]
-        order = np.lexsort(columns)
-        low, high = low[order], high[order]
-        follows = (high[:-1, axis] == low[1:, axis]) & (low[1:, others] == low[:-1, others]).all(axis=1)
-        follows &= (high[1:, others] == high[:-1, others]).all(axis=1)
-        first = np.flatnonzero(np.concatenate([[True], ~follows]))[: len(low)]
-        last = np.concatenate([first[1:] - 1, [len(low) - 1]])[: len(first)]
-        ends = high[last, axis]
-        low, high = low[first], high[first]
-        high[:, axis] = ends
-    return low, high
-
-
-def block_items(
-    index: int, each: ComputedArrays, mask: NDArray[np.bool_], engine: Engine | EngineName | None
-) -> list[BlockItem]:
-    """Return the items of the tasks that compute the chunks of a mask."""
-    new = each.new[0]
-    shape, grid = (
-        new.shape,
-        tuple(math.lcm(*axis) for axis in zip(*(one.grid for one in each.new), strict=True)),
-    )
-    elements = math.prod(shape)
-    total = elements * sum(one.itemsize for one in each.new)
-    if mask.all():
-        starts, stops = split(shape, each.block)
-    else:
-        step, ends = np.array(grid, np.int64), np.array(shape, np.int64)
-        parts = [np.zeros((0, 2, len(shape)), np.int64)]
-        for low, high in zip(*mask_boxes(mask), strict=True):
-            corner = low * step
-            part = np.stack(split(np.minimum(high * step, ends) - corner, each.block), axis=1)
-            parts.append(part + corner)
-        corners = np.concatenate(parts)
-        starts, stops = corners[:, 0], corners[:, 1]
-    if each.tasks is None:  # the cost is that of what is read and written
-        total += each.old.itemsize * math.prod(each.old.shape)
-        per_task = task_bytes(total, MOST_TASK, engine)
-    else:
-        per_task = min(max(total // each.tasks, 1), MOST_TASK)
-    offsets = groups(sizes(starts, stops) * (total // max(elements, 1)), per_task).tolist()
-    return [BlockItem(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
-
-
-def refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
-    """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have."""
-    first = [each for each in outputs.computed if each.round == 0]
-    made: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
-        *((new, each) for each in first for new in each.new),
-        *((each.new, each) for each in outputs.transferred),
-        *((each.new, each) for each in outputs.coordinates),
-    ]
-    paths, nodes = {each.path for each in outputs.arrays}, session.workspace.node_table()
-    neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once
-    for new, origin in made:
-        row = nodes.find_node(new.path)
-        if new.dims != (new.name,) or row < 0 or not nodes.is_array[row]:
-            continue
-        if new.group not in neighbours:
-            below, all_paths = nodes.below(new.group), nodes.paths_list()
-            rows = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
-            of_group = [path for row in rows if (path := all_paths[row]) not in paths]
-            neighbours[new.group] = [
-                array_info(session, path)
-                for path in of_group
-                if (path.rpartition("/")[0] or "/") == new.group
-            ]
-        existing = array_info(session, new.path)
-        bounds = next((each for each in neighbours[new.group] if each.path == bounds_path(existing)), None)
-        if bounds is not None and bounds.dims[:-1] == new.dims:  # they go with their coordinate
-            neighbours[new.group].remove(bounds)
-            if bounds_path(new) != bounds.path:
-                session.workspace.delete_node(bounds.path)
-        labelled = next((other.path for other in neighbours[new.group] if new.name in other.dims), None)
-        if labelled is None:
-            continue
-        kinds = [(each.shape, each.dims, each.dtype, each.attributes) for each in (existing, new)]
-        if kinds[0] == kinds[1]:
-            match origin:
-                case ComputedArrays():
-                    number = [each.path for each in origin.new].index(new.path)
-                    values = origin.compute(source, (0,), new.shape)[number]
-                case DriverArray():
-                    values = origin.values
-                case TransferredArray(old, _, transfer):
-                    ends = zip(transfer.low, transfer.high, old.grid, strict=True)
-                    region = tuple(slice(low * step, high * step) for low, high, step in ends)
-                    values = np.asarray(open_array(source, old.path)[region])
-            stored = np.asarray(open_array(session, existing.path)[...])
-            if np.array_equal(stored, values, equal_nan=values.dtype.kind in "fcmM"):
-                continue
-        raise InvalidInputError(
-            f"to must be a group whose `{new.name}` is equal to that of the result, got a group where "
-            f"`{labelled}` is labelled with another `{new.name}`. Pass another group",
-            ErrorKind.NOT_ALLOWED,
-        )

@@ -33,11 +33,11 @@ from frazil.jobs.job_run import run_with_options
 from frazil.jobs.progress import Summary, brief, size
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.pipeline.derivation.definition import Definition, fields_from_json, is_node_id
+from frazil.pipeline.derivation.digest_table import ChunkHashes
 from frazil.pipeline.derivation.operation import (
     ArrayOperation,
     BlockPlan,
     BlockRun,
-    ChunkHashes,
     ResultState,
     ResultTarget,
     SourceView,

@@ -16,16 +16,26 @@ from typing import Any, Final
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from frazil.arguments import misfit
 from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups
+from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, mask_boxes, sizes, split_boxes
+from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import Target, Version
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.derivation.relations import Read
-from frazil.pipeline.transform.arrays import ArrayInfo, Json, Shape, Values, open_array
+from frazil.pipeline.transform.arrays import (
+    ArrayInfo,
+    Json,
+    Shape,
+    Values,
+    array_info,
+    bounds_path,
+    open_array,
+)
 from frazil.repository.session.chunk_refs import chunk_error
 from frazil.repository.session.session import ForkSession, Session
 from frazil.threads import Purpose, thread_pool
@@ -254,6 +264,28 @@ class BlockItem:
     stops: I64
 
 
+def block_items(
+    index: int, each: ComputedArrays, mask: NDArray[np.bool_], engine: Engine | EngineName | None
+) -> list[BlockItem]:
+    """Return the items of the tasks that compute the chunks of a mask."""
+    shape = each.new[0].shape
+    grid = [math.lcm(*axis) for axis in zip(*(one.grid for one in each.new), strict=True)]
+    elements = math.prod(shape)
+    total = elements * sum(one.itemsize for one in each.new)
+    ends = np.array([shape], np.int64)
+    low, high = np.zeros_like(ends), ends
+    if not mask.all():
+        low, high = (corners * np.array(grid, np.int64) for corners in mask_boxes(mask))
+    starts, stops = split_boxes(low, np.minimum(high, ends), each.block)
+    if each.tasks is None:  # the cost is that of what is read and written
+        total += each.old.itemsize * math.prod(each.old.shape)
+        per_task = task_bytes(total, MOST_TASK, engine)
+    else:
+        per_task = min(max(total // each.tasks, 1), MOST_TASK)
+    offsets = groups(sizes(starts, stops) * (total // max(elements, 1)), per_task).tolist()
+    return [BlockItem(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
+
+
 def compute_blocks(
     fork: ForkSession,
     shared: tuple[Session | None, tuple[ComputedArrays, ...]],
@@ -317,3 +349,57 @@ def block_for(
             f"to read chunks of {read} and to make a block of {block} of `{first.path}`",
         )
     return block
+
+
+def refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
+    """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have."""
+    first = [each for each in outputs.computed if each.round == 0]
+    made: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
+        *((new, each) for each in first for new in each.new),
+        *((each.new, each) for each in outputs.transferred),
+        *((each.new, each) for each in outputs.coordinates),
+    ]
+    paths, nodes = {each.path for each in outputs.arrays}, session.workspace.node_table()
+    neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once
+    for new, origin in made:
+        row = nodes.find_node(new.path)
+        if new.dims != (new.name,) or row < 0 or not nodes.is_array[row]:
+            continue
+        if new.group not in neighbours:
+            below, all_paths = nodes.below(new.group), nodes.paths_list()
+            rows = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
+            of_group = [path for row in rows if (path := all_paths[row]) not in paths]
+            neighbours[new.group] = [
+                array_info(session, path)
+                for path in of_group
+                if (path.rpartition("/")[0] or "/") == new.group
+            ]
+        existing = array_info(session, new.path)
+        bounds = next((each for each in neighbours[new.group] if each.path == bounds_path(existing)), None)
+        if bounds is not None and bounds.dims[:-1] == new.dims:  # they go with their coordinate
+            neighbours[new.group].remove(bounds)
+            if bounds_path(new) != bounds.path:
+                session.workspace.delete_node(bounds.path)
+        labelled = next((other.path for other in neighbours[new.group] if new.name in other.dims), None)
+        if labelled is None:
+            continue
+        kinds = [(each.shape, each.dims, each.dtype, each.attributes) for each in (existing, new)]
+        if kinds[0] == kinds[1]:
+            match origin:
+                case ComputedArrays():
+                    number = [each.path for each in origin.new].index(new.path)
+                    values = origin.compute(source, (0,), new.shape)[number]
+                case DriverArray():
+                    values = origin.values
+                case TransferredArray(old, _, transfer):
+                    ends = zip(transfer.low, transfer.high, old.grid, strict=True)
+                    region = tuple(slice(low * step, high * step) for low, high, step in ends)
+                    values = np.asarray(open_array(source, old.path)[region])
+            stored = np.asarray(open_array(session, existing.path)[...])
+            if np.array_equal(stored, values, equal_nan=values.dtype.kind in "fcmM"):
+                continue
+        raise InvalidInputError(
+            f"to must be a group whose `{new.name}` is equal to that of the result, got a group where "
+            f"`{labelled}` is labelled with another `{new.name}`. Pass another group",
+            ErrorKind.NOT_ALLOWED,
+        )

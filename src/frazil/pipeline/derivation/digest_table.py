@@ -1,0 +1,148 @@
+"""Tables of digests: what is known of each chunk of a result, as an array in ``/.frazil/derived``.
+
+For each chunk, a table has the digest of what the chunk was computed from (`relations`), and a hash of the
+reference to the chunk. So neither the version that was read nor the way to the present version is needed to
+find what has changed, and a result that somebody has edited is found too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from frazil.format.ids import id_to_text
+from frazil.jobs.blocks import I64, block_shape, split
+from frazil.pipeline.derivation.definition import Definition
+from frazil.pipeline.derivation.relations import U64, StoredChunks, reference_hashes
+from frazil.pipeline.transform.arrays import TABLES, Shape, array_info, clipped_chunks, open_array
+from frazil.repository.session.session import Session
+
+_TABLE_BYTES: Final = 1 << 19
+
+
+def table_path(session: Session, path: str) -> str:
+    """Return the path of the table of a result. It has the id of the node, so that results may move."""
+    return f"{TABLES}/{id_to_text(session.workspace.require_array(path).id)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DigestTable:
+    """What is known of a result: its definition, and for each of its chunks a digest and its reference.
+
+    ``words`` have the shape (*chunks, 3): two words of the digest, and a hash of the reference to the chunk,
+    which is 0 if the result does not have the chunk. ``place`` is the path of the result below the target of
+    the operation. ``key`` is a hash of what all chunks depend on.
+    """
+
+    words: U64
+    definition: Definition
+    place: str
+    key: str
+
+    @staticmethod
+    def read(session: Session, path: str) -> DigestTable | None:
+        """Return the table of a result; None if it has none, or one of a later form."""
+        at = table_path(session, path) if session.workspace.is_array(path) else ""
+        if not at or not session.workspace.is_array(at):
+            return None
+        stored = open_array(session, at)
+        definition = Definition.parse(stored.attrs.asdict())
+        if definition is None or stored.dtype != np.uint64 or stored.shape[-1:] != (3,):
+            return None
+        texts = (str(stored.attrs.get(name, "")) for name in ("place", "key"))
+        return DigestTable(np.asarray(stored[...]), definition, *texts)
+
+    def write(self, session: Session, path: str) -> None:
+        """Store the table, and only those of its chunks that change."""
+        at = table_path(session, path)
+        attributes = {"path": path, "place": self.place, "key": self.key, **self.definition.as_json()}
+        old = DigestTable.read(session, path)
+        is_new = old is None or old.words.ndim != self.words.ndim
+        if is_new:
+            rows = (1,) * (self.words.ndim - 1)
+            zarr.create_array(
+                session.store,
+                name=at.strip("/"),
+                shape=self.words.shape,
+                chunks=clipped_chunks(
+                    block_shape(self.words.shape, (*rows, 3), 8, _TABLE_BYTES), self.words.shape
+                ),
+                dtype=np.uint64,
+                attributes=attributes,
+                # xarray opens all groups of a tree.
+                dimension_names=[*(f"{at.rpartition('/')[2]}_{axis}" for axis in range(len(rows))), "word"],
+                overwrite=session.workspace.node(at) is not None,
+            )
+        stored = open_array(session, at, "r+")
+        if stored.attrs.asdict() != attributes:
+            stored.attrs.put(attributes)
+        if stored.shape != self.words.shape:
+            stored.resize(self.words.shape)
+        for starts, stops in zip(*split(self.words.shape, stored.chunks), strict=True):
+            part = tuple(map(slice, starts.tolist(), stops.tolist()))
+            if is_new or old is None or not np.array_equal(old.words[part], self.words[part]):
+                stored[part] = self.words[part]
+
+    def at(self, counts: Shape) -> U64:
+        """Return the words in a grid of other lengths; zeros where the table has none."""
+        if self.words.shape[:-1] == counts:
+            return self.words
+        out = np.zeros((*counts, 3), np.uint64)
+        if self.words.ndim == out.ndim:
+            both = tuple(slice(0, min(pair)) for pair in zip(self.words.shape, out.shape, strict=True))
+            out[both] = self.words[both]
+        return out
+
+
+def chunk_rows(index: NDArray[np.uint32], counts: Shape) -> I64:
+    """Return the numbers of chunks in the C order of their grid."""
+    if not counts:
+        return np.zeros(len(index), np.int64)
+    return np.asarray(np.ravel_multi_index(tuple(index.T.astype(np.int64)), counts), np.int64)
+
+
+def chunk_index(rows: I64, counts: Shape) -> I64:
+    """Return the coordinates of chunks by their numbers, shape (chunks, dimensions)."""
+    return (
+        np.array(np.unravel_index(rows, counts), np.int64).T if counts else np.zeros((len(rows), 0), np.int64)
+    )
+
+
+def hash_grid(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
+    """Return hashes (2, n) of chunks in their grid, shape (*counts, 2); 0 for no chunk."""
+    out = np.zeros((*counts, 2), np.uint64)
+    inside = (index < np.array(counts, np.uint32)).all(axis=1)
+    out.reshape(-1, 2)[chunk_rows(index[inside], counts)] = hashes.T[inside]
+    return out
+
+
+def own_hashes(session: Session, path: str, counts: Shape) -> U64:
+    """Return the hashes of the references of a result in its grid, shape (*counts); 0 for no chunk."""
+    table = session.chunk_table(path)
+    return hash_grid(table.index, reference_hashes(table), counts)[..., 0]
+
+
+@dataclass(slots=True, eq=False)
+class ChunkHashes:
+    """The hashes of references of the arrays of a session. Each array is read once.
+
+    A run that only plans sets those of arrays that it would compute.
+    """
+
+    session: Session
+    known: dict[str, StoredChunks] = field(default_factory=dict)
+
+    def of(self, path: str) -> StoredChunks:
+        """Return the chunks of an array, as they were at the first call."""
+        if path not in self.known:
+            self.known[path] = self.read(path)
+        return self.known[path]
+
+    def read(self, path: str) -> StoredChunks:
+        """Return the chunks of an array, as they are now."""
+        info, table = array_info(self.session, path), self.session.chunk_table(path)
+        return StoredChunks(info.shape, info.grid, table.index, reference_hashes(table), table.length)
