@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
-from frazil.jobs.blocks import I64, cells, mask_boxes
+from frazil.jobs.blocks import I64, cells
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import (
     BoundedRunOptions,
@@ -43,6 +43,7 @@ from frazil.pipeline.derivation.digest_table import (
 from frazil.pipeline.derivation.relations import (
     U64,
     Read,
+    ReadSpans,
     StoredChunks,
     chunk_digests,
     extend_hash,
@@ -544,22 +545,39 @@ class BlockRun:
 def _bytes_read(
     mask: NDArray[np.bool_], new: ArrayInfo, reads: Sequence[Read], chunks: Mapping[str, StoredChunks]
 ) -> int:
-    """Return the stored bytes of the chunks that the chunks of a mask read, each once for each box."""
-    step, ends, total = np.array(new.grid, np.int64), np.array(new.shape, np.int64), 0
-    low, high = mask_boxes(mask)
-    for start, stop in zip(low * step, np.minimum(high * step, ends), strict=True):
-        for read in reads:
-            chunk = chunks[read.path]
-            inside = np.ones(len(chunk.index), np.bool_)
-            for number, (axis, relation) in enumerate(read.axes):
-                first, last = (0, 1) if axis is None else (start[axis], stop[axis])
-                spans = relation.reads(np.array([first]), np.array([last]), chunk.shape[number])
-                is_read = np.zeros(cells(chunk.shape, chunk.grid)[number] + 1, np.int64)
-                np.add.at(is_read, spans.low // chunk.grid[number], 1)
-                np.add.at(is_read, -(-spans.high // chunk.grid[number]), -1)
-                inside &= (np.cumsum(is_read) > 0)[chunk.index[:, number]]
-            total += int(chunk.lengths[inside].sum())
+    """Return the stored bytes of the chunks that the chunks of a mask read: of each input once."""
+    total = 0
+    for read in reads if mask.any() else ():
+        chunk = chunks[read.path]
+        related = [axis for axis, _ in read.axes if axis is not None]
+        is_read = mask.any(axis=tuple(axis for axis in range(mask.ndim) if axis not in related))
+        is_read = is_read.transpose(np.argsort(np.argsort(related)).tolist())
+        is_read = is_read.reshape([1 if axis is None else mask.shape[axis] for axis, _ in read.axes])
+        for number, (axis, relation) in enumerate(read.axes):
+            step, stop = (1, 1) if axis is None else (new.grid[axis], new.shape[axis])
+            starts = np.arange(is_read.shape[number]) * step
+            spans = relation.reads(starts, np.minimum(starts + step, stop), chunk.shape[number])
+            is_read = _chunks_read(is_read, number, spans, chunk.grid[number], chunk.shape[number])
+        inside = (chunk.index < np.array(is_read.shape, np.uint32)).all(axis=1)
+        total += int(chunk.lengths[inside][is_read[tuple(chunk.index[inside].T)]].sum())
     return total
+
+
+def _chunks_read(
+    mask: NDArray[np.bool_], axis: int, spans: ReadSpans, step: int, length: int
+) -> NDArray[np.bool_]:
+    """Return the mask of chunks of an input along one axis, from the mask of intervals that read spans."""
+    rows = np.moveaxis(mask, axis, 0)
+    flat, count = rows.reshape(len(rows), -1), -(-length // step)
+    # Most intervals have the same columns: they are one kind.
+    _, first, kinds = np.unique(np.packbits(flat, axis=1), axis=0, return_index=True, return_inverse=True)
+    kinds = np.repeat(kinds.reshape(-1), np.diff(spans.offsets))
+    borders = np.zeros((len(first), count + 1), np.int64)
+    np.add.at(borders, (kinds, spans.low // step), 1)
+    np.add.at(borders, (kinds, -(-spans.high // step)), -1)
+    is_read = np.cumsum(borders, axis=1)[:, :-1] > 0
+    out = is_read.T.astype(np.float32) @ flat[first].astype(np.float32) > 0
+    return np.moveaxis(out.reshape(count, *rows.shape[1:]), 0, axis)
 
 
 def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:

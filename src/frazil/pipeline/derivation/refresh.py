@@ -14,7 +14,7 @@ import numpy as np
 from frazil.arguments import require_choice
 from frazil.display import Shown, counted
 from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError, SessionStateError
-from frazil.format.ids import NODE_ID_BYTES, id_from_text
+from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_matrix
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import (
@@ -204,9 +204,12 @@ class _Call:
 def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     """Return the calls with results, and the paths of tables and states whose result is gone."""
     nodes = session.workspace.node_table()
-    by_id = dict(zip(map(bytes, nodes.ids), nodes.paths_list(), strict=True))
     all_paths, calls, gone = nodes.paths_list(), dict[tuple[str, str], _Call](), list[str]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
+    names = [all_paths[row].rpartition("/")[2] for row in rows.tolist()]
+    ids = id_matrix([id_from_text(name, NODE_ID_BYTES) for name in names if is_node_id(name)], NODE_ID_BYTES)
+    owners = np.flatnonzero(np.isin(id_keys(nodes.ids), id_keys(ids))).tolist()
+    by_id = {bytes(nodes.ids[row]): all_paths[row] for row in owners}
     for row in rows[nodes.is_array[rows]].tolist():
         attributes, node = array_info(session, all_paths[row]).attributes, all_paths[row].rpartition("/")[2]
         definition = Definition.parse(attributes)
