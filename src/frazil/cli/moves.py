@@ -352,10 +352,10 @@ def derived(output: Output, target: args.AnyTarget) -> int:
 
     opened = OpenTarget(target)
     version = frazil.pipeline.Version(opened.repo, opened.id, target.version)
-    found = frazil.pipeline.derived(version, None if target.path is None else [opened.path])
-    document = {"arrays": _derived_document(found.arrays), "is_current": found.is_current}
-    output.emit(document, _derived_lines(found.arrays), pages=True)
-    return int(not found.is_current)
+    report = frazil.pipeline.derived(version, None if target.path is None else [opened.path])
+    document = {"arrays": _derived_document(report.arrays), "is_current": report.is_current}
+    output.emit(document, _derived_lines(report.arrays), pages=True)
+    return int(not report.is_current)
 
 
 @verb("refresh", commits=True)

@@ -45,7 +45,7 @@ class SourceArray:
     snapshot: str
     first_path: str
 
-    def found_in(self, session: Session) -> str | None:
+    def path_in(self, session: Session) -> str | None:
         """Return the path of the array in a session: of the node with its id, else its path."""
         table = session.workspace.node_table()
         rows = np.flatnonzero(
@@ -152,14 +152,14 @@ def _function_json(function: Callable[..., Any]) -> Json:
 
 def _function_of(value: Json) -> Any:
     try:
-        found: Any = importlib.import_module(value["module"])
+        member: Any = importlib.import_module(value["module"])
         for part in value["name"].split("."):
-            found = getattr(found, part)
+            member = getattr(member, part)
     except (ImportError, AttributeError) as error:
         raise misfit(
             f"the function `{value['module']}.{value['name']}` cannot be imported: {error}"
         ) from error
-    return found
+    return member
 
 
 def to_json(value: Any) -> Any:

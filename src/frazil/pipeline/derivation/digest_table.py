@@ -134,13 +134,13 @@ class ChunkHashes:
     """
 
     session: Session
-    known: dict[str, StoredChunks] = field(default_factory=dict)
+    chunks: dict[str, StoredChunks] = field(default_factory=dict)
 
     def of(self, path: str) -> StoredChunks:
         """Return the chunks of an array, as they were at the first call."""
-        if path not in self.known:
-            self.known[path] = self.read(path)
-        return self.known[path]
+        if path not in self.chunks:
+            self.chunks[path] = self.read(path)
+        return self.chunks[path]
 
     def read(self, path: str) -> StoredChunks:
         """Return the chunks of an array, as they are now."""

@@ -118,12 +118,12 @@ class ArrayOperation:
 
     name: ClassVar[str]
     #: The operations by name.
-    known: ClassVar[dict[str, type[ArrayOperation]]] = {}
+    kinds: ClassVar[dict[str, type[ArrayOperation]]] = {}
     paths: tuple[str, ...]
 
     def __init_subclass__(cls) -> None:
         """Add an operation to those that a definition may name."""
-        ArrayOperation.known[cls.name] = cls
+        ArrayOperation.kinds[cls.name] = cls
 
     @property
     def job_name(self) -> str:
@@ -215,14 +215,14 @@ def _metadata(array: ArrayInfo, *, is_input: bool) -> Json:
 class ChunkSelection:
     """The chunks of a computed array that a run computes, and the digests of all its chunks.
 
-    ``moved`` are chunks that another chunk of the stored result has: their coordinates, and those of the
+    ``moves`` are chunks that another chunk of the stored result has: their coordinates, and those of the
     chunk before, shape (2, n, dimensions). ``key`` is a hash of what all chunks depend on.
     ``reason`` says why all chunks are computed. ``edited`` are the paths of results that others have changed.
     """
 
     mask: NDArray[np.bool_]
     digests: U64 | None
-    moved: I64
+    moves: I64
     key: str = ""
     reason: str = ""
     edited: frozenset[str] = frozenset()
@@ -276,9 +276,9 @@ class BlockRun:
         if not all(map(session.workspace.is_array, map(absolute, names))):  # not the arrays of the future
             arguments["paths"] = [each.path for each in arrays_below(session, names)]
         outputs = self.plan.outputs
-        made = {each.path for each in outputs.arrays}
+        results = {each.path for each in outputs.arrays}
         read = [*(each.old for each in outputs.transferred), *(each.old for each in outputs.coordinates)]
-        paths = [each.path for each in (*self.plan.inputs, *read) if each.path not in made]
+        paths = [each.path for each in (*self.plan.inputs, *read) if each.path not in results]
         sources = source_arrays(session, paths, self.first_paths)
         return Definition(self.operation.name, arguments, sources, self.target.path(""))
 
@@ -376,7 +376,7 @@ class BlockRun:
         for number, each in enumerate(self.computed):
             if any(new.path == path for new in each.new):
                 selection = self.selections[number]
-                return bool(selection.mask.any() or len(selection.moved[0]))
+                return bool(selection.mask.any() or len(selection.moves[0]))
         return False
 
     def _require_newest(self, session: Session) -> None:
@@ -439,10 +439,10 @@ class BlockRun:
             new, table = transferred.new, transfer_table(source, transferred.transfer)
             counts = cells(new.shape, new.grid)
             digests = hash_grid(table.index, reference_hashes(table), counts)
-            known = DigestTable.read(session, new.path) if self.view.is_refresh else None
+            digest_table = DigestTable.read(session, new.path) if self.view.is_refresh else None
             if (
-                known is not None
-                and (known.at(counts)[..., 2] != own_hashes(session, new.path, counts)).any()
+                digest_table is not None
+                and (digest_table.at(counts)[..., 2] != own_hashes(session, new.path, counts)).any()
             ):
                 self.edited.add(new.path)
             if _replace_refs(session, new.path, table):
@@ -457,7 +457,7 @@ class BlockRun:
         for index, each in enumerate(self.computed):
             if each.round == number:
                 selection = self.selections[index] = self._select(session, each)
-                if len(selection.moved[0]):
+                if len(selection.moves[0]):
                     _move_chunks(session, each, selection, self.outside)
                 items += block_items(index, each, selection.mask, self.engine)
                 if self.is_dry:
@@ -477,7 +477,7 @@ class BlockRun:
             words[changed] = extend_hash(digests[changed], 1)
             both = np.union1d(rows, changed)
             index = chunk_index(both, counts)
-            hashes.known[new.path] = StoredChunks(
+            hashes.chunks[new.path] = StoredChunks(
                 new.shape, new.grid, index.astype(np.uint32), words[both].T, lengths[both]
             )
 
@@ -494,8 +494,8 @@ class BlockRun:
             return ChunkSelection(
                 everything, None, nothing, reason="the operation does not say what it reads"
             )
-        made = {one.path for each in self.computed if each.round < computed.round for one in each.new}
-        origins = {each.path: session if each.path in made else source for each in computed.reads}
+        results = {one.path for each in self.computed if each.round < computed.round for one in each.new}
+        origins = {each.path: session if each.path in results else source for each in computed.reads}
         arrays = {path: array_info(origin, path) for path, origin in origins.items()}
         most = max(math.prod(cells(each.shape, each.grid)) for each in (*arrays.values(), new))
         if most > _MOST_CHUNKS:
@@ -528,18 +528,18 @@ class BlockRun:
             if is_edited.any():
                 edited.add(path)
             mask = np.asarray(mask | (words[..., :2] != digests).any(axis=-1) | is_edited)
-        moved, known = nothing, [table for table in tables.values() if table is not None]
+        moves, stored = nothing, [table for table in tables.values() if table is not None]
         if self.is_full:
             mask, reason = everything, "mode is 'full'"
-        elif len(known) == len(tables) and not edited and mask.ndim and mask.any():
-            words = known[0].words
-            if all(np.array_equal(each.words[..., :2], words[..., :2]) for each in known):
-                moved = _moved_chunks(words, digests, mask)
-                mask[tuple(moved[0].T)] = False
-        if not reason and any(table.key != text for table in known):
+        elif len(stored) == len(tables) and not edited and mask.ndim and mask.any():
+            words = stored[0].words
+            if all(np.array_equal(each.words[..., :2], words[..., :2]) for each in stored):
+                moves = _moved_chunks(words, digests, mask)
+                mask[tuple(moves[0].T)] = False
+        if not reason and any(table.key != text for table in stored):
             reason = "metadata that all of its values depend on have changed"
         size = _bytes_read(mask, new, computed.reads, chunks)
-        return ChunkSelection(mask, digests, moved, text, reason, frozenset(edited), size)
+        return ChunkSelection(mask, digests, moves, text, reason, frozenset(edited), size)
 
 
 def _bytes_read(
@@ -584,29 +584,29 @@ def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
     """Return chunks of the mask whose digest a stored chunk has: the coordinates of both."""
     flat = words.reshape(-1, 3)
     order = np.lexsort((flat[:, 1], flat[:, 0]))
-    wanted = np.argwhere(mask).astype(np.int64)
+    targets = np.argwhere(mask).astype(np.int64)
     at = np.searchsorted(flat[order, 0], digests[mask][:, 0])
     at = np.minimum(at, max(len(order) - 1, 0))
     if not len(order):
         return np.zeros((2, 0, mask.ndim), np.int64)
     rows = order[at]
     same = (flat[rows, :2] == digests[mask]).all(axis=1)
-    return np.stack([wanted[same], chunk_index(rows[same], words.shape[:-1])])
+    return np.stack([targets[same], chunk_index(rows[same], words.shape[:-1])])
 
 
 def _move_chunks(
     session: Session, computed: ComputedArrays, selection: ChunkSelection, outside: Mapping[str, ChunkTable]
 ) -> None:
     """Set the references of chunks that were at other places before."""
-    wanted, before = selection.moved.astype(np.uint32)
+    targets, before = selection.moves.astype(np.uint32)
     for new in computed.new:
         old = outside.get(new.path)
         rows = np.full(len(before), -1) if old is None else old.find_chunks(before)
         table = session.workspace.refs_at(new.path, before[rows < 0])  # before they are replaced
-        session.workspace.set_refs(new.path, replace(table, index=wanted[rows < 0]).sorted())
+        session.workspace.set_refs(new.path, replace(table, index=targets[rows < 0]).sorted())
         if old is not None:
             order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
-            table = replace(old.select_chunks(rows[order]), index=wanted[order])
+            table = replace(old.select_chunks(rows[order]), index=targets[order])
             session.workspace.set_refs(new.path, table.sorted())
 
 
@@ -619,10 +619,10 @@ def _replace_refs(session: Session, path: str, table: ChunkTable) -> bool:
     changed[both] = ~table.same(both, old, rows[both])
     if changed.any():
         session.workspace.set_refs(path, table.select_chunks(changed))
-    gone = table.find_chunks(old.index) < 0
-    if gone.any():
-        session.workspace.delete_refs(path, old.index[gone])
-    return bool(changed.any() or gone.any())
+    extra = table.find_chunks(old.index) < 0
+    if extra.any():
+        session.workspace.delete_refs(path, old.index[extra])
+    return bool(changed.any() or extra.any())
 
 
 def _add_attributes(session: Session, path: str, attributes: Json) -> None:

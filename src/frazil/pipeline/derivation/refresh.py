@@ -197,14 +197,14 @@ class _Call:
         groups = {
             path.removesuffix(place) if path.endswith(place) else None for place, path in self.outputs.items()
         }
-        (*found,) = groups
-        return None if len(found) != 1 or found[0] is None else found[0] or "/"
+        first = next(iter(groups))
+        return None if len(groups) != 1 or first is None else first or "/"
 
 
 def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
-    """Return the calls with results, and the paths of tables and states whose result is gone."""
+    """Return the calls with results, and the paths of tables and states without a result."""
     nodes = session.workspace.node_table()
-    all_paths, calls, gone = nodes.paths_list(), dict[tuple[str, str], _Call](), list[str]()
+    all_paths, calls, orphans = nodes.paths_list(), dict[tuple[str, str], _Call](), list[str]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     names = [all_paths[row].rpartition("/")[2] for row in rows.tolist()]
     ids = id_matrix([id_from_text(name, NODE_ID_BYTES) for name in names if is_node_id(name)], NODE_ID_BYTES)
@@ -221,12 +221,12 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
             else:
                 call.states[path] = all_paths[row]
         elif definition is not None:
-            gone.append(all_paths[row])
+            orphans.append(all_paths[row])
     for call in calls.values():
         for path, table in call.states.items():
             if call.place_of(owner_of(path) or "") not in call.outputs:
-                gone += [path, table]
-    return [call for call in calls.values() if call.outputs], gone
+                orphans += [path, table]
+    return [call for call in calls.values() if call.outputs], orphans
 
 
 def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
@@ -239,14 +239,14 @@ def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
         if id(call) in ordered or call in above:
             return
         for source in call.definition.sources:
-            maker = makers.get(source.found_in(session) or "")
+            maker = makers.get(source.path_in(session) or "")
             if maker is not None:
                 add(maker, (*above, call))
         ordered[id(call)] = call
 
-    wanted = None if paths is None else {absolute(path).rstrip("/") for path in paths}
+    prefixes = None if paths is None else {absolute(path).rstrip("/") for path in paths}
     for path in sorted(makers):
-        if wanted is None or any(f"{path}/".startswith(f"{each}/") for each in wanted):
+        if prefixes is None or any(f"{path}/".startswith(f"{each}/") for each in prefixes):
             add(makers[path])
     return list(ordered.values())
 
@@ -267,7 +267,7 @@ class Refresh:
         Raises ``IcechunkError`` if the definition does not fit any more.
         """
         definition = call.definition
-        kind = ArrayOperation.known.get(definition.operation)
+        kind = ArrayOperation.kinds.get(definition.operation)
         if kind is None:
             raise InvalidInputError(
                 f"the operation must be one that this version of Frazil has, got {definition.operation!r}"
@@ -275,7 +275,7 @@ class Refresh:
         arguments = fields_from_json(definition.arguments)
         now, first_paths = dict[str, str](), dict[str, str]()
         for source in definition.sources:
-            path = source.found_in(session)
+            path = source.path_in(session)
             if path is None:
                 raise InvalidInputError(f"the source `{source.path}` must exist, got no array at this path")
             now[source.path], first_paths[path] = path, source.first_path
@@ -326,8 +326,8 @@ def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
         if stays(each.new.path, is_coordinate=each.old.path in coordinates)
     ]
     drivers = [each for each in outputs.coordinates if stays(each.new.path, is_coordinate=True)]
-    kept = replace(outputs, computed=computed, transferred=transferred, coordinates=drivers)
-    return replace(plan, outputs=kept)
+    outputs = replace(outputs, computed=computed, transferred=transferred, coordinates=drivers)
+    return replace(plan, outputs=outputs)
 
 
 def _laid_out(session: Session, array: ArrayInfo) -> ArrayInfo:
@@ -361,14 +361,14 @@ def _survey(session: Session, refresh: Refresh) -> tuple[DerivedArray, ...]:
             reason = brief(str(error))
         for path in call.outputs.values():
             row = DerivedArray(path, definition.operation, sources, snapshot, DerivedState.BROKEN)
-            found = results.get(path)
-            if found is None:
+            result = results.get(path)
+            if result is None:
                 rows.append(replace(row, reason=reason))
                 continue
-            state = DerivedState.EDITED if found.is_edited else DerivedState.CURRENT
-            if state == DerivedState.CURRENT and found.is_behind:
+            state = DerivedState.EDITED if result.is_edited else DerivedState.CURRENT
+            if state == DerivedState.CURRENT and result.is_behind:
                 state = DerivedState.BEHIND
-            work = found.chunks, found.of_chunks, found.bytes_read, found.reason
+            work = result.chunks, result.of_chunks, result.bytes_read, result.reason
             rows.append(DerivedArray(path, definition.operation, sources, snapshot, state, *work))
     return tuple(rows)
 

@@ -312,25 +312,25 @@ def _axis_sums(
     values: U64, axis: int, places: NDArray[np.uint32], spans: ReadSpans, step: int, *, moves: bool
 ) -> tuple[U64, U64]:
     """Return the sums of each interval along one axis, and a hash of the spans of each interval."""
-    moved, base = np.moveaxis(values, axis, 0), _BASES[axis]
+    rows, base = np.moveaxis(values, axis, 0), _BASES[axis]
     bases = np.full(len(places), base, np.uint64)
     weights = np.power(bases, places.astype(np.uint64))
-    prefix = np.zeros((len(places) + 1, *moved.shape[1:]), np.uint64)
-    np.cumsum(moved * weights.reshape(-1, *[1] * (moved.ndim - 1)), axis=0, out=prefix[1:])
+    prefix = np.zeros((len(places) + 1, *rows.shape[1:]), np.uint64)
+    np.cumsum(rows * weights.reshape(-1, *[1] * (rows.ndim - 1)), axis=0, out=prefix[1:])
     first, last = spans.low // step, -(-spans.high // step)
     low, high = np.searchsorted(places, first), np.searchsorted(places, np.maximum(first, last))
     inverse = pow(base, -1, 1 << 64)
     back = np.power(np.full(len(first), inverse, np.uint64), first.astype(np.uint64))
     rank = np.arange(len(first)) - np.repeat(spans.offsets[:-1], np.diff(spans.offsets))
     ranks = np.power(np.full(len(first), _BASES[axis + 32], np.uint64), rank.astype(np.uint64))
-    sums = (prefix[high] - prefix[low]) * (back * ranks).reshape(-1, *[1] * (moved.ndim - 1))
+    sums = (prefix[high] - prefix[low]) * (back * ranks).reshape(-1, *[1] * (rows.ndim - 1))
     parts = extend_hash(np.zeros(len(first), np.uint64), spans.low % step if moves else spans.low)
     parts = extend_hash(extend_hash(parts, spans.high - spans.low), rank)
     offsets = spans.offsets
 
-    def added(column: U64) -> U64:
+    def interval_sums(column: U64) -> U64:
         total = np.zeros((len(column) + 1, *column.shape[1:]), np.uint64)
         np.cumsum(column, axis=0, out=total[1:])
         return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
 
-    return np.moveaxis(added(sums), 0, axis), added(parts)
+    return np.moveaxis(interval_sums(sums), 0, axis), interval_sums(parts)

@@ -316,7 +316,7 @@ class Leaves:
         at = np.searchsorted(self.keys, section * self.units + positions // self.unit)
         return np.asarray(self.rows[np.minimum(at, len(self.rows) - 1)])
 
-    def needed(self, low: int, high: int) -> Index:
+    def positions_of(self, low: int, high: int) -> Index:
         """Return the positions with cells of the rows from ``low`` to ``high``."""
         ends = np.searchsorted(self.rows, (low, high))  # they follow each other, as keys do
         return self.positions[slice(*np.searchsorted(self.pairs, ends))]

@@ -91,9 +91,9 @@ class RowReader:
     def reads(self, array: zarr.Array[Any]) -> Iterator[CellsRead]:
         """Yield the values of whole units, or of whole pieces of one unit, in their order."""
         reduction = self.reduction
-        needed = reduction.leaves.needed(*self.rows)
+        positions = reduction.leaves.positions_of(*self.rows)
         step = reduction.step
-        chunks = np.unique(needed // step)
+        chunks = np.unique(positions // step)
         per_unit = reduction.unit // step
         units = np.unique(chunks // per_unit)
         box = math.prod(np.subtract(self.high, self.low).tolist())
@@ -244,15 +244,15 @@ class RowReader:
         reduction = self.reduction
         inside = reduction.has_cells_inside
         axes = (*reduction.retained, *reduction.over) if inside else (*reduction.over, *reduction.retained)
-        kept = [side.stop - side.start for side in retained]
+        shape = [side.stop - side.start for side in retained]
         count = math.prod(raw.shape[axis] for axis in reduction.over)
 
         def turned(values: Values) -> Values:
-            whole = values.transpose(axes).reshape((*kept, count) if inside else (count, *kept))
+            whole = values.transpose(axes).reshape((*shape, count) if inside else (count, *shape))
             if rows is not None:
                 whole = np.take(whole, rows, axis=-1 if inside else 0)
             # One column would be added in another order than several.
-            if not inside and kept and math.prod(kept) == 1:
+            if not inside and shape and math.prod(shape) == 1:
                 whole = np.repeat(whole, 2, axis=-1)
             return np.moveaxis(np.ascontiguousarray(whole), -1, 0) if inside else np.ascontiguousarray(whole)
 
@@ -289,11 +289,16 @@ class RowReader:
         elements belong to one state, or to none.
         """
         reduction = self.reduction
-        needed = reduction.leaves.needed(*self.rows) if reduction.takes_tiles else np.zeros(0, np.int64)
-        if not len(needed):
+        positions = (
+            reduction.leaves.positions_of(*self.rows) if reduction.takes_tiles else np.zeros(0, np.int64)
+        )
+        if not len(positions):
             return False
         step = reduction.step
-        ends = int(needed.min() // step * step), min(int(needed.max() // step + 1) * step, reduction.length)
+        ends = (
+            int(positions.min() // step * step),
+            min(int(positions.max() // step + 1) * step, reduction.length),
+        )
         low, high = (
             self._corner(end, other, box)
             for end, other, box in zip(
@@ -380,7 +385,7 @@ class RowReader:
         reduction, shape = self.reduction, tuple(np.subtract(self.high, self.low).tolist())
         per_position = math.prod(reduction.others_shape)
         step = reduction.step
-        chunks = np.unique(reduction.leaves.needed(*self.rows) // step)
+        chunks = np.unique(reduction.leaves.positions_of(*self.rows) // step)
         count = int(np.minimum(step, reduction.length - chunks * step).sum()) * per_position
         values: Values | None = None
         codes = [np.zeros(0, np.int64)]

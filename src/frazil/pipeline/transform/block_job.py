@@ -354,14 +354,14 @@ def block_for(
 def refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
     """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have."""
     first = [each for each in outputs.computed if each.round == 0]
-    made: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
+    results: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
         *((new, each) for each in first for new in each.new),
         *((each.new, each) for each in outputs.transferred),
         *((each.new, each) for each in outputs.coordinates),
     ]
     paths, nodes = {each.path for each in outputs.arrays}, session.workspace.node_table()
     neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once
-    for new, origin in made:
+    for new, origin in results:
         row = nodes.find_node(new.path)
         if new.dims != (new.name,) or row < 0 or not nodes.is_array[row]:
             continue
