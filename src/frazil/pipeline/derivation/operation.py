@@ -249,6 +249,7 @@ class BlockRun:
     With ``view.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
     the same. ``is_dry``: it only finds what it would compute, and writes no values. By present path,
     ``places`` has the paths of results below the target in the first run, ``first_paths`` those of sources.
+    ``planned`` are selections of a dry run on the same sources: those of the first round are valid.
     """
 
     operation: ArrayOperation
@@ -261,6 +262,7 @@ class BlockRun:
     places: Mapping[str, str] = field(default_factory=dict)
     first_paths: Mapping[str, str] = field(default_factory=dict)
     hashes: dict[int, ChunkHashes] = field(default_factory=dict)
+    planned: Mapping[int, ChunkSelection] = field(default_factory=dict)
     selections: dict[int, ChunkSelection] = field(default_factory=dict)
     transferred: dict[str, U64] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
@@ -403,10 +405,12 @@ class BlockRun:
             create_array(session, self.view.session, old, new)
         elif existing.document != new.document:
             self.changed.add(new.path)
-            table = session.chunk_table(new.path)
-            outside = (table.index >= np.array(cells(new.shape, new.grid), np.uint32)).any(axis=1)
-            if outside.any():  # a longer array must not have them again
+            counts = np.array(cells(new.shape, new.grid), np.uint32)
+            if (np.array(cells(existing.shape, existing.grid)) > counts).any():
+                table = session.chunk_table(new.path)
+                outside = (table.index >= counts).any(axis=1)
                 self.outside[new.path] = table.select_chunks(outside)
+                # A longer array must not have them again.
                 session.workspace.delete_refs(new.path, table.index[outside])
             session.workspace.set_node(new.path, new.encoded())
 
@@ -456,7 +460,8 @@ class BlockRun:
         items: list[BlockItem] = []
         for index, each in enumerate(self.computed):
             if each.round == number:
-                selection = self.selections[index] = self._select(session, each)
+                planned = None if number else self.planned.get(index)
+                selection = self.selections[index] = planned or self._select(session, each)
                 if len(selection.moves[0]):
                     _move_chunks(session, each, selection, self.outside)
                 items += block_items(index, each, selection.mask, self.engine)
@@ -569,29 +574,33 @@ def _chunks_read(
     """Return the mask of chunks of an input along one axis, from the mask of intervals that read spans."""
     rows = np.moveaxis(mask, axis, 0)
     flat, count = rows.reshape(len(rows), -1), -(-length // step)
+    used, columns = np.flatnonzero(flat.any(axis=1)), np.flatnonzero(flat.any(axis=0))
+    part = flat[np.ix_(used, columns)]
     # Most intervals have the same columns: they are one kind.
-    _, first, kinds = np.unique(np.packbits(flat, axis=1), axis=0, return_index=True, return_inverse=True)
-    kinds = np.repeat(kinds.reshape(-1), np.diff(spans.offsets))
+    _, first, numbers = np.unique(np.packbits(part, axis=1), axis=0, return_index=True, return_inverse=True)
+    kinds = np.full(len(rows), -1)
+    kinds[used] = numbers.reshape(-1)
+    kinds = np.repeat(kinds, np.diff(spans.offsets))
+    is_used = kinds >= 0
     borders = np.zeros((len(first), count + 1), np.int64)
-    np.add.at(borders, (kinds, spans.low // step), 1)
-    np.add.at(borders, (kinds, -(-spans.high // step)), -1)
+    np.add.at(borders, (kinds[is_used], spans.low[is_used] // step), 1)
+    np.add.at(borders, (kinds[is_used], -(-spans.high[is_used] // step)), -1)
     is_read = np.cumsum(borders, axis=1)[:, :-1] > 0
-    out = is_read.T.astype(np.float32) @ flat[first].astype(np.float32) > 0
+    out = np.zeros((count, flat.shape[1]), np.bool_)
+    out[:, columns] = is_read.T.astype(np.float32) @ part[first].astype(np.float32) > 0
     return np.moveaxis(out.reshape(count, *rows.shape[1:]), 0, axis)
 
 
 def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
     """Return chunks of the mask whose digest a stored chunk has: the coordinates of both."""
-    flat = words.reshape(-1, 3)
-    order = np.lexsort((flat[:, 1], flat[:, 0]))
-    targets = np.argwhere(mask).astype(np.int64)
-    at = np.searchsorted(flat[order, 0], digests[mask][:, 0])
-    at = np.minimum(at, max(len(order) - 1, 0))
-    if not len(order):
+    flat, wanted = words.reshape(-1, 3), digests[mask]
+    rows = np.flatnonzero(np.isin(flat[:, 0], wanted[:, 0]))
+    if not len(rows):
         return np.zeros((2, 0, mask.ndim), np.int64)
-    rows = order[at]
-    same = (flat[rows, :2] == digests[mask]).all(axis=1)
-    return np.stack([targets[same], chunk_index(rows[same], words.shape[:-1])])
+    rows = rows[np.lexsort((flat[rows, 1], flat[rows, 0]))]
+    rows = rows[np.minimum(np.searchsorted(flat[rows, 0], wanted[:, 0]), len(rows) - 1)]
+    same = (flat[rows, :2] == wanted).all(axis=1)
+    return np.stack([np.argwhere(mask)[same], chunk_index(rows[same], words.shape[:-1])])
 
 
 def _move_chunks(

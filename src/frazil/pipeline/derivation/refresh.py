@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Literal, Unpack, get_args
@@ -61,6 +61,8 @@ _log = logging.getLogger(__name__)
 
 type Mode = Literal["auto", "strict", "full"]
 type Edits = Literal["refuse", "overwrite"]
+#: The id of a definition, and its target.
+type _CallKey = tuple[str, str]
 
 
 class DerivedState(StrEnum):
@@ -187,6 +189,11 @@ class _Call:
     outputs: dict[str, str] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def key(self) -> _CallKey:
+        """What distinguishes the call from others."""
+        return self.definition.id, self.definition.target
+
     def place_of(self, path: str) -> str:
         """Return the path below the target of a result, from its path in the first run."""
         return path.removeprefix(self.definition.target.rstrip("/"))
@@ -204,7 +211,7 @@ class _Call:
 def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     """Return the calls with results, and the paths of tables and states without a result."""
     nodes = session.workspace.node_table()
-    all_paths, calls, orphans = nodes.paths_list(), dict[tuple[str, str], _Call](), list[str]()
+    all_paths, calls, orphans = nodes.paths_list(), dict[_CallKey, _Call](), list[str]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     names = [all_paths[row].rpartition("/")[2] for row in rows.tolist()]
     ids = id_matrix([id_from_text(name, NODE_ID_BYTES) for name in names if is_node_id(name)], NODE_ID_BYTES)
@@ -215,7 +222,8 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
         definition = Definition.parse(attributes)
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
-            call = calls.setdefault((definition.id, definition.target), _Call(definition))
+            new = _Call(definition)
+            call = calls.setdefault(new.key, new)
             if owner_of(path) is None:
                 call.outputs[str(attributes.get("place"))] = path
             else:
@@ -341,10 +349,13 @@ def _laid_out(session: Session, array: ArrayInfo) -> ArrayInfo:
     return ArrayInfo(array.path, {**array.document, **layout})
 
 
-def _survey(session: Session, refresh: Refresh) -> tuple[DerivedArray, ...]:
-    """Return the states of derived arrays. It changes metadata in the session, which is never committed."""
+def _survey(session: Session, refresh: Refresh) -> tuple[tuple[DerivedArray, ...], dict[_CallKey, BlockRun]]:
+    """Return the states of derived arrays, and the dry runs of their calls.
+
+    It changes metadata in the session, which is never committed.
+    """
     hashes = ChunkHashes(session)
-    rows: list[DerivedArray] = []
+    rows, runs = list[DerivedArray](), dict[_CallKey, BlockRun]()
     for call in _calls(session, refresh.paths):
         definition = call.definition
         sources = tuple(source.path for source in definition.sources)
@@ -356,7 +367,7 @@ def _survey(session: Session, refresh: Refresh) -> tuple[DerivedArray, ...]:
             run.prepare(session)
             for number in range(1, run.rounds + 1):
                 run.prepare_round(number, session, [])
-            results = {each.path: each for each in run.results()}
+            results, runs[call.key] = {each.path: each for each in run.results()}, run
         except (IcechunkError, ImportError) as error:
             reason = brief(str(error))
         for path in call.outputs.values():
@@ -370,7 +381,7 @@ def _survey(session: Session, refresh: Refresh) -> tuple[DerivedArray, ...]:
                 state = DerivedState.BEHIND
             work = result.chunks, result.of_chunks, result.bytes_read, result.reason
             rows.append(DerivedArray(path, definition.operation, sources, snapshot, state, *work))
-    return tuple(rows)
+    return tuple(rows), runs
 
 
 @takes_versions
@@ -406,7 +417,7 @@ def derived(source: Source, paths: Sequence[str] | None = None, *, branch: str =
     version = source if isinstance(source, Version) else Version.of(source, branch=branch)
     target = Target(version.repo, version.branch or branch)
     refresh = Refresh(target, None if paths is None else names_of(paths), "auto", "refuse", {})
-    return DerivedArrays(_survey(version.session(), refresh))
+    return DerivedArrays(_survey(version.session(), refresh)[0])
 
 
 @with_options(BoundedRunOptions)
@@ -469,7 +480,7 @@ def refresh(
     task = Refresh(Target(repo, branch), chosen, mode, edits, options)
 
     def preview() -> DerivedArrays:
-        return DerivedArrays(_survey(Version.of(repo, branch=branch).session(), task))
+        return DerivedArrays(_survey(Version.of(repo, branch=branch).session(), task)[0])
 
     return UpkeepPlan("refresh", preview, functools.partial(_apply, task))
 
@@ -478,11 +489,11 @@ def _apply(task: Refresh) -> JobResult:
     """Refresh the arrays, again if other sessions change the same arrays."""
     for attempt in range(_ATTEMPTS):
         version = Version.of(task.target.repo, branch=task.target.branch)
-        rows = _survey(version.session(), task)
+        rows, runs = _survey(version.session(), task)
         _require_allowed(rows, task)
         ends = {DerivedState.BROKEN} if task.mode == "full" else {DerivedState.BROKEN, DerivedState.CURRENT}
         writes = tuple(row.path for row in rows if row.state not in ends)
-        chain = RefreshChain(task, frozenset(writes))
+        chain = RefreshChain(task, frozenset(writes), version.snapshot_id, runs)
         job = Job(
             "refresh",
             task.target,
@@ -526,11 +537,14 @@ def _require_allowed(rows: Sequence[DerivedArray], task: Refresh) -> None:
 class RefreshChain:
     """The phases of a refresh: the rounds of one call after the other, on the results of those before.
 
-    ``only`` are the results that change; None: all that can be computed.
+    ``only`` are the results that change; None: all that can be computed. ``planned`` are dry runs of the
+    calls on the version ``snapshot``.
     """
 
     task: Refresh
     only: frozenset[str] | None = None
+    snapshot: str = ""
+    planned: Mapping[_CallKey, BlockRun] = field(default_factory=dict)
     calls: list[_Call] = field(default_factory=list)
     run: BlockRun | None = None
 
@@ -566,6 +580,9 @@ class RefreshChain:
                 raise
             _log.warning("%s stays behind: %s", ", ".join(call.outputs.values()), error)
             return Tasks([])
+        planned = self.planned.get(call.key) if session.snapshot_id == self.snapshot else None
+        if planned is not None and self.only is not None and self.only.isdisjoint(run.first_paths):
+            run.planned = planned.selections
         tasks = run.prepare(session)
         if self.task.edits == "refuse":
             _require_own([each.path for each in run.results() if each.is_edited])

@@ -279,20 +279,19 @@ def chunk_digests(
         )
     for read in reads:
         chunk = chunks[read.path]
-        for lane in range(2):
-            total, geometry = _read_digest(read, chunk, chunk.hashes[lane], edges, counts)
-            out[..., lane] = extend_hash(extend_hash(out[..., lane], total), geometry)
+        total, geometry = _read_digest(read, chunk, edges, counts)
+        out = extend_hash(extend_hash(out, total), geometry[..., None])
     return out
 
 
 def _read_digest(
-    read: Read, chunk: StoredChunks, hashes: U64, edges: Sequence[tuple[I64, I64]], counts: Shape
+    read: Read, chunk: StoredChunks, edges: Sequence[tuple[I64, I64]], counts: Shape
 ) -> tuple[U64, U64]:
     """Return the weighted sums of the hashes in the boxes of one input, and hashes of the boxes."""
     ndim = len(chunk.shape)
     axes = [np.unique(chunk.index[:, axis], return_inverse=True) for axis in range(ndim)]
-    values = np.zeros([len(places) for places, _ in axes], np.uint64)
-    values[tuple(where for _, where in axes)] = hashes if ndim else hashes.sum()  # at most one
+    values = np.zeros([*(len(places) for places, _ in axes), 2], np.uint64)
+    values[tuple(where for _, where in axes)] = chunk.hashes.T if ndim else chunk.hashes.sum(axis=1)
     geometry = np.zeros(counts, np.uint64)
     for number, (axis, relation) in enumerate(read.axes):
         starts, stops = (np.zeros(1, np.int64), np.ones(1, np.int64)) if axis is None else edges[axis]
@@ -302,10 +301,11 @@ def _read_digest(
         geometry = extend_hash(geometry, parts.reshape([-1 if n == axis else 1 for n in range(len(counts))]))
     # The axes of the input that no axis of the result is related to have one place now.
     present = [axis for axis, _ in read.axes if axis is not None]
-    pairs = zip(values.shape, read.axes, strict=True)
-    values = values.reshape([n for n, (axis, _) in pairs if axis is not None]).transpose(np.argsort(present))
+    pairs = zip(values.shape[:-1], read.axes, strict=True)
+    values = values.reshape([*(n for n, (axis, _) in pairs if axis is not None), 2])
+    values = values.transpose([*np.argsort(present).tolist(), len(present)])
     shape = [counts[axis] if axis in present else 1 for axis in range(len(counts))]
-    return np.broadcast_to(values.reshape(shape), counts), geometry
+    return np.broadcast_to(values.reshape(*shape, 2), (*counts, 2)), geometry
 
 
 def _axis_sums(
