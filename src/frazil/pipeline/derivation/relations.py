@@ -36,16 +36,26 @@ type Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ReadSpans:
-    """The reads of intervals: those of interval ``i`` are rows ``offsets[i]`` to ``offsets[i + 1]``."""
+    """The reads of intervals: those of interval ``i`` are rows ``offsets[i]`` to ``offsets[i + 1]``.
+
+    An empty span is from 0 to 0.
+    """
 
     offsets: I64
     low: I64
     high: I64
 
     @staticmethod
+    def several(low: I64, high: I64) -> ReadSpans:
+        """Return the spans of each interval, shape (intervals, spans). A span is empty if ``high <= low``."""
+        is_empty = high <= low
+        offsets = np.arange(len(low) + 1) * low.shape[1]
+        return ReadSpans(offsets, np.where(is_empty, 0, low).ravel(), np.where(is_empty, 0, high).ravel())
+
+    @staticmethod
     def single(low: I64, high: I64) -> ReadSpans:
-        """Return one span for each interval. ``high`` below ``low`` is an empty span."""
-        return ReadSpans(np.arange(len(low) + 1), low, np.maximum(low, high))
+        """Return one span for each interval."""
+        return ReadSpans.several(low[:, None], high[:, None])
 
 
 class Relation(Protocol):
@@ -66,8 +76,8 @@ class Relation(Protocol):
 class Window:
     """Element ``i`` reads ``factor`` elements from ``i * factor + shift``, and a margin around them.
 
-    Beyond the borders, a ``periodic`` axis goes on at its other end; other axes repeat elements near the
-    border. So does the axis of an interval that is longer than the input (``pad``).
+    Beyond the borders, the margins of a ``periodic`` axis go on at its other end; those of other axes repeat
+    elements near the border.
     """
 
     factor: int = 1
@@ -83,6 +93,8 @@ class Window:
         high = stops * self.factor + self.shift + self.after
         if not self.periodic:
             inside = np.clip(low, 0, length), np.clip(high, 0, length)
+            if not (self.before or self.after):
+                return ReadSpans.single(*inside)
             # An element that is reflected at a border is as far inside of the border.
             return ReadSpans.single(
                 np.minimum(inside[0], np.clip(2 * length - high, 0, length)),
@@ -92,7 +104,7 @@ class Window:
         low, high = np.where(whole, 0, low), np.where(whole, length, high)
         turns = [np.clip(low + turn, 0, length) for turn in (0, length, -length)]
         ends = [np.clip(high + turn, 0, length) for turn in (0, length, -length)]
-        return ReadSpans(np.arange(len(low) + 1) * 3, np.stack(turns, 1).ravel(), np.stack(ends, 1).ravel())
+        return ReadSpans.several(np.stack(turns, 1), np.stack(ends, 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
