@@ -88,12 +88,19 @@ _PACKING: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range"}
 class SourceView:
     """What an operation reads: a version, and a session with its arrays, which may have more changes.
 
-    ``is_refresh``: the operation may compute only some chunks of its results.
+    ``is_refresh``: the operation may compute only some chunks of its results. ``first_paths`` are the paths
+    of the arrays in the first run, by their present paths.
     """
 
     version: Version
     session: Session
     is_refresh: bool = False
+    first_paths: Mapping[str, str] = field(default_factory=dict)
+
+    def related(self, path: str, group: str) -> str:
+        """Return the path of an array in another group, which had the name of ``path`` in the first run."""
+        first = absolute(f"{group}/{self.first_paths.get(path, path).strip('/')}")
+        return next((now for now, before in self.first_paths.items() if before == first), first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +255,7 @@ class BlockRun:
 
     With ``view.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
     the same. ``is_dry``: it only finds what it would compute, and writes no values. By present path,
-    ``places`` has the paths of results below the target in the first run, ``first_paths`` those of sources.
+    ``places`` has the paths of results below the target in the first run.
     ``planned`` are selections of a dry run on the same sources: those of the first round are valid.
     """
 
@@ -260,7 +267,6 @@ class BlockRun:
     is_full: bool = False
     is_dry: bool = False
     places: Mapping[str, str] = field(default_factory=dict)
-    first_paths: Mapping[str, str] = field(default_factory=dict)
     hashes: dict[int, ChunkHashes] = field(default_factory=dict)
     planned: Mapping[int, ChunkSelection] = field(default_factory=dict)
     selections: dict[int, ChunkSelection] = field(default_factory=dict)
@@ -281,7 +287,7 @@ class BlockRun:
         results = {each.path for each in outputs.arrays}
         read = [*(each.old for each in outputs.transferred), *(each.old for each in outputs.coordinates)]
         paths = [each.path for each in (*self.plan.inputs, *read) if each.path not in results]
-        sources = source_arrays(session, paths, self.first_paths)
+        sources = source_arrays(session, paths, self.view.first_paths)
         return Definition(self.operation.name, arguments, sources, self.target.path(""))
 
     @property

@@ -124,7 +124,7 @@ class Anomaly(ArrayOperation):
         coordinates: dict[str, DriverArray] = {}
         own, usual, periods = set[str](), list[str](), set[str]()
         for path in self.paths:
-            blocks = self._blocks(session, of_baseline, path)
+            blocks = self._blocks(view, of_baseline, path)
             if self.baseline is None:
                 blocks = replace(blocks, session=None)
             field = blocks.field
@@ -164,11 +164,10 @@ class Anomaly(ArrayOperation):
         others = () if view.is_refresh else (baseline.input(usual),)
         return BlockPlan(inputs, OutputArrays(computed, (), drivers), parameters, others=others)
 
-    def _blocks(self, session: Session, of_baseline: Session, path: str) -> AnomalyBlocks:
+    def _blocks(self, view: SourceView, of_baseline: Session, path: str) -> AnomalyBlocks:
         """Return the function of the blocks of an array."""
-        field = open_field(session, path, decode=self.decode)
-        name = field.path.strip("/")
-        means = open_field(of_baseline, f"{self.group}/{name}", decode=self.decode)
+        field = open_field(view.session, path, decode=self.decode)
+        means = open_field(of_baseline, view.related(field.path, self.group), decode=self.decode)
         periods = [dim for dim in means.dims if dim not in field.dims]
         expected = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != self.time}
         actual = {dim: n for dim, n in zip(means.dims, means.shape, strict=True) if dim in field.dims}
@@ -181,9 +180,9 @@ class Anomaly(ArrayOperation):
             )
         spread = None
         if self.spread is not None:
-            spread = open_field(of_baseline, f"{self.spread}/{name}", decode=self.decode)
+            spread = open_field(of_baseline, view.related(field.path, self.spread), decode=self.decode)
         rows = np.asarray(coordinate(of_baseline, means.parent, periods[0]).values)
-        labels = np.asarray(labels_of(session, field.parent, f"{self.time}.{periods[0]}").values)
+        labels = np.asarray(labels_of(view.session, field.parent, f"{self.time}.{periods[0]}").values)
         if rows.dtype.kind not in "biuf":
             rows, labels = rows.astype(str), labels.astype(str)
         order = np.argsort(rows)
