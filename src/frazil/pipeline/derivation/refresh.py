@@ -11,16 +11,19 @@ from typing import Any, ClassVar, Final, Literal, Unpack, get_args
 
 import numpy as np
 
+from frazil import host
 from frazil.arguments import require_choice
 from frazil.display import Shown, counted
 from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_matrix
 from frazil.handle.repository import Repository
-from frazil.jobs.engine import Engine, EngineName
+from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import (
+    MANIFESTS_ON_EXECUTORS_ABOVE,
     BoundedRunOptions,
     Job,
     JobResult,
+    Metrics,
     Phase,
     Source,
     Target,
@@ -31,6 +34,7 @@ from frazil.jobs.job import (
 )
 from frazil.jobs.job_run import run_with_options
 from frazil.jobs.progress import Summary, brief, size
+from frazil.jobs.task_rounds import Rounds
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.pipeline.derivation.definition import Definition, fields_from_json, is_node_id
 from frazil.pipeline.derivation.digest_table import ChunkHashes
@@ -297,11 +301,10 @@ class Refresh:
         place = self.target.repo, self.target.branch, group
         to = ResultTarget(*place, call.outputs, first_paths, definition.target)
         version = Version(to.repo, session.snapshot_id, to.branch)
-        view = SourceView(version, session, is_refresh=True)
+        view = SourceView(version, session, is_refresh=True, first_paths=first_paths)
         plan = _existing(call, operation.plan(view, to, self.options), session)
         run = BlockRun(operation, plan, view, to, self.options.get("engine"))
         run.places = {path: place for place, path in call.outputs.items()}
-        run.first_paths = first_paths
         run.is_full = self.mode == "full"
         if hashes is not None:
             run.is_dry, run.hashes = True, {id(session): hashes}
@@ -326,6 +329,8 @@ def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
     for each in outputs.computed:
         if all(exists(new.path) for new in each.new):
             new = tuple(_laid_out(session, one) for one in each.new)
+            if any(one.grid != new[0].grid for one in new):  # some have another data type now
+                new = each.new
             block = tuple(-(-n // step) * step for n, step in zip(each.block, new[0].grid, strict=True))
             computed.append(replace(each, new=new, block=block))
     transferred = [
@@ -485,6 +490,59 @@ def refresh(
     return UpkeepPlan("refresh", preview, functools.partial(_apply, task))
 
 
+def refresh_session(
+    session: Session,
+    paths: Sequence[str] | None = None,
+    *,
+    edits: Edits = "refuse",
+    engine: Engine | EngineName | None = None,
+) -> Metrics:
+    """Refresh derived arrays in a session that has new data: one commit of the caller has both.
+
+    A derived array that cannot be computed stays behind, and a warning is logged. After an error, the session
+    has a part of the results: discard its changes.
+
+    Args:
+        session: A writable session. The caller commits it.
+        paths: The paths of derived arrays, or of groups for all below them, as in `refresh`.
+        edits: What happens to results that somebody has changed, as in `refresh`.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+            The default, None, is ``default_engine()``.
+
+    Returns:
+        The `Metrics` of the tasks.
+
+    Raises:
+        SessionStateError: ``not-allowed``: an array was edited, or the session is not writable.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> from frazil.pipeline import Target, coarsen, derived, refresh_session
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(
+        ...         store, name="data/t", data=np.arange(8.0), chunks=(2,), dimension_names=["x"]
+        ...     )
+        >>> _ = coarsen(repo, ["data/t"], {"x": 2}, to=Target(repo, group="half"), engine="inline")
+        >>> with repo.transaction("main", message="a correction") as store:
+        ...     zarr.open_array(store, path="data/t")[:2] = 5
+        ...     metrics = refresh_session(store.session, engine="inline")
+        >>> metrics.chunks, derived(repo).is_current
+        (1, True)
+    """
+    require_choice("edits", edits, get_args(Edits.__value__))
+    session.require_writable()
+    chosen = None if paths is None else names_of(paths)
+    target = Target(Repository(session.workspace.context), session.branch or "")
+    chain = RefreshChain(Refresh(target, chosen, "auto", edits, {"engine": engine}))
+    started = host.monotonic_seconds()
+    rounds = Rounds(session, None, engine_of(engine), None, MANIFESTS_ON_EXECUTORS_ABOVE)
+    for phase in chain:
+        rounds.run(phase.prepare, phase.work, [])
+    rounds.on_driver(chain.finish, session, [])
+    return rounds.metrics(host.monotonic_seconds() - started)
+
+
 def _apply(task: Refresh) -> JobResult:
     """Refresh the arrays, again if other sessions change the same arrays."""
     for attempt in range(_ATTEMPTS):
@@ -564,15 +622,13 @@ class RefreshChain:
                 yield Phase(functools.partial(self._prepare_round, number), compute_blocks)
 
     def _find(self, session: Session, values: list[Any]) -> Tasks:
-        for path in _all_calls(session)[1]:
-            session.workspace.delete_node(path)
         calls = _calls(session, self.task.paths)
         only = self.only
         self.calls = [each for each in calls if only is None or not only.isdisjoint(each.outputs.values())]
         return Tasks([])
 
     def _prepare(self, call: _Call, session: Session, values: list[Any]) -> Tasks:
-        self.finish(session, values)
+        self._finish_call(session, values)
         try:
             run = self.task.run_of(session, call)
         except IcechunkError as error:
@@ -581,7 +637,7 @@ class RefreshChain:
             _log.warning("%s stays behind: %s", ", ".join(call.outputs.values()), error)
             return Tasks([])
         planned = self.planned.get(call.key) if session.snapshot_id == self.snapshot else None
-        if planned is not None and self.only is not None and self.only.isdisjoint(run.first_paths):
+        if planned is not None and self.only is not None and self.only.isdisjoint(run.view.first_paths):
             run.planned = planned.selections
         tasks = run.prepare(session)
         if self.task.edits == "refuse":
@@ -593,8 +649,13 @@ class RefreshChain:
         assert self.run is not None
         return self.run.prepare_round(number, session, values)
 
-    def finish(self, session: Session, values: list[Any]) -> None:
-        """Finish the call whose rounds have run."""
+    def _finish_call(self, session: Session, values: list[Any]) -> None:
         if self.run is not None:
             self.run.finish(session, values)
             self.run = None
+
+    def finish(self, session: Session, values: list[Any]) -> None:
+        """Finish the last call, and delete the tables of results that do not exist any more."""
+        self._finish_call(session, values)
+        for path in _all_calls(session)[1]:
+            session.workspace.delete_node(path)
