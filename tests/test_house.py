@@ -74,8 +74,9 @@ pipeline.__init__: jobs OPERATIONS
 arrow: ROOMS jobs
 spark.runtime: jobs
 spark.tables: ROOMS arrow jobs maintenance pipeline.__init__ spark.runtime
-spark.streams: ROOMS jobs spark.runtime spark.tables
-spark.functions: ROOMS jobs spark.runtime pipeline.publishing pipeline.replication spark.tables
+spark.streams: ROOMS jobs pipeline.__init__ spark.runtime spark.tables
+spark.functions: ROOMS jobs pipeline.__init__ spark.runtime pipeline.publishing pipeline.replication \
+    spark.tables
 spark: ROOMS arrow jobs spark.__init__ spark.runtime spark.tables spark.streams spark.functions
 spark.__init__: arrow pipeline.__init__ spark spark.runtime spark.tables spark.streams
 pyspark_frazil: spark

@@ -42,6 +42,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "ops_log": Operation("Repository.ops_log", "ops {at}"),
     "protect_branch": Operation("Repository.protect_branch", "protect {at} {pattern}"),
     "redo": Operation("Repository.history.redo", "redo {at}"),
+    "refresh": Operation("frazil.pipeline.refresh", "refresh {at}", is_plan=True),
     "repair": Operation("Repository.upkeep.repair", "repair {at}"),
     "reset_branch": Operation("Repository.reset_branch", "reset {at}@{branch} {snapshot_id}"),
     "restore": Operation("frazil.Repository.upkeep.restore(storage).apply()", "repair {at}"),

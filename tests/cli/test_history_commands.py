@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 
 import frazil
 from frazil.cli.main import main
 from frazil.maintenance import doctor
+from frazil.pipeline import Target, coarsen, map_blocks
 
 Run = Callable[..., str]
 
@@ -63,9 +66,31 @@ def test_protections(own: Path, repo: frazil.Repository, run: Run) -> None:
 def test_the_doctor_names_commands(
     own: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("doctor ice") == "no findings in 11 checks\n"
+    assert run("doctor ice") == "no findings in 12 checks\n"
     monkeypatch.setattr(doctor, "_BACKUP_BYTES", 1)
     assert main(["doctor", "ice", "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["command"].startswith("frazil collect ice --older-than 2")
     assert main([*finding["command"].split()[1:], "--yes"]) == 0
+
+
+def test_the_doctor_lists_derived_arrays_that_are_not_current(
+    own: Path, repo: frazil.Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with repo.transaction("main", message="a row") as store:
+        zarr.create_array(
+            store, name="row/t", data=np.arange(8.0), chunks=(2,), dimension_names=["x"], fill_value=0
+        )
+    coarsen(repo, ["row/t"], {"x": 2}, to=Target(repo, group="half"), engine="inline")
+    map_blocks(lambda block: block, repo, ["row/t"], to=Target(repo, group="lambda"), engine="inline")
+    with repo.transaction("main", message="a correction") as store:
+        zarr.open_array(store, path="row/t")[0] = 9
+    assert main(["doctor", "ice", "--json"]) == 1
+    rows = {each["subject"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert rows.keys() == {"/half/row/t", "/lambda/row/t"}
+    assert rows["/half/row/t"]["command"] == "frazil refresh ice"
+    assert "function" in rows["/lambda/row/t"]["detail"]
+    assert main(["refresh", "ice"]) == 0
+    capsys.readouterr()
+    assert main(["doctor", "ice", "--json"]) == 1
+    assert [each["subject"] for each in json.loads(capsys.readouterr().out)["findings"]] == ["/lambda/row/t"]

@@ -169,6 +169,44 @@ def are_in_order(repo: frazil.Repository, checks: dict[str, Any]) -> None:
     np.testing.assert_allclose(values["/mean/cube"], cube().mean(axis=0, dtype="f8"), rtol=1e-6)
 
 
+def derived_arrays(repo: frazil.Repository, site: Site) -> int:
+    """Results of results, which follow two more steps and a correction in one commit."""
+    with repo.transaction("main", message="cube") as store:
+        layout: Any = {"chunks": (2, 40, 50), "dimension_names": ["t", "y", "x"]}
+        zarr.create_array(store, name="data/cube", data=cube()[:20], **layout)
+    ops.rechunk(
+        repo,
+        ["data/cube"],
+        (5, 5, 5),
+        max_mem="40kB",
+        to=ops.Target(repo, group="series"),
+        engine=site.engine,
+    )
+    ops.coarsen(
+        repo, ["series/data/cube"], {"y": 2, "x": 5}, to=ops.Target(repo, group="half"), engine=site.engine
+    )
+    ops.mean(repo, "half/series/data/cube", "t", to=ops.Target(repo, group="mean"), engine=site.engine)
+    with repo.transaction("main", message="two steps") as store:
+        array: Any = zarr.open_array(store, path="data/cube")
+        array.resize((24, 40, 50))
+        array[20:] = cube()[20:]
+        array[3, :5] = -1
+    ops.refresh(repo, engine=site.engine).apply()
+    return len([each for each in ops.derived(repo).arrays if each.state == "current"])
+
+
+def follow(repo: frazil.Repository, count: int) -> None:
+    assert count == 3
+    values = cube()
+    values[3, :5] = -1
+    half = values.reshape(24, 20, 2, 10, 5).mean(axis=(2, 4), dtype="f4")
+    stored = frazil.read_many(
+        repo.readonly_session("main"), ["/series/data/cube", "/mean/half/series/data/cube"]
+    )
+    np.testing.assert_array_equal(stored["/series/data/cube"], values)
+    np.testing.assert_allclose(stored["/mean/half/series/data/cube"], half.mean(axis=0), rtol=1e-5)
+
+
 # Tables
 
 
@@ -235,5 +273,6 @@ CASES = (
     Case("write_blocks", blocks, check_blocks),
     Case("streams", streams, check_streams, commits=3),
     Case("transform", arrays_of_arrays, are_in_order, commits=1),
+    Case("refresh", derived_arrays, follow, commits=6),
     Case("tables", rows_and_back, are_rows),
 )

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import frazil
+from frazil.pipeline import Target, coarsen, derived
 from frazil.spark import register
 from frazil.spark.functions import sql_functions
 from frazil.spark.tables.options import READ, Profiles
@@ -113,6 +114,22 @@ def test_a_reset_never_removes_the_commits_of_others(repo: frazil.Repository) ->
     with pytest.raises(frazil.ConflictError):
         stale.rows()
     assert analyzed(repo, "reset", branch="main", to=repo.lookup_branch("main")).row()["done_before"]
+
+
+def test_derived_arrays_are_refreshed_once(repo: frazil.Repository) -> None:
+    coarsen(repo, ["t"], {"y": 3}, to=Target(repo, group="third"), engine="inline")
+    assert analyzed(repo, "refresh").rows() == []
+    with repo.transaction("main", message="a correction") as store:
+        zarr.open_array(store, path="t")[3] = 7
+    tip = repo.lookup_branch("main")
+    row = analyzed(repo, "refresh", dry_run=True).row()
+    assert (row["path"], row["state"], row["chunks"], row["snapshot_id"]) == ("/third/t", "behind", 1, None)
+    assert repo.lookup_branch("main") == tip
+    statement = analyzed(repo, "refresh", paths="third")
+    row = statement.row()
+    assert row["snapshot_id"] == repo.lookup_branch("main") != tip
+    assert statement.row() == row
+    assert derived(repo).is_current
 
 
 def test_a_branch_is_published_once(repo: frazil.Repository) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
@@ -17,18 +17,22 @@ from frazil.cli import arguments as args
 from frazil.cli.command import Output, argument, option, picked, table, verb
 from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, clock, confirm, storage_of
 from frazil.display import counted
-from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
+from frazil.errors import ErrorKind, FormatError, MissingExtraError, RepositoryNotFoundError
 from frazil.format.ids import REPO
 from frazil.handle.addresses import virtual_access
 from frazil.handle.opening import HandleOptions, opened_before
 from frazil.handle.repository import Repository
 from frazil.jobs.progress import Progress, size
+from frazil.maintenance.doctor import DoctorFinding
 from frazil.maintenance.verification.files import read_finding
 from frazil.maintenance.verification.findings import LEVELS, Severity, VerificationReport, VerifyLevel, checks
 from frazil.maintenance.verification.repo_state import newest_readable
-from frazil.repository.target import Target
+from frazil.remedies import Remedy, call
+from frazil.repository.target import MAIN, Target
 from frazil.storage.disk_cache import cache_limit, cache_usage, clear_cache
 
+#: The check of derived arrays, which needs the packages of pipelines.
+_DERIVED: Final = "derived-array"
 _Count = Annotated[int, option(metavar="N", default=0)]
 
 
@@ -248,22 +252,42 @@ def doctor(output: Output, target: args.Location) -> int:
     """Look for what makes a repository slow, expensive or unsafe, and print the command that fixes it.
 
     The checks concern small chunk files, many backups, manifests that are too large or too small, stale
-    leases, files of jobs, containers, protections. The command changes nothing. The exit status is 1 if there
-    are findings. `frazil verify` checks whether the files are correct.
+    leases, files of jobs, containers, protections, and derived arrays of `main` that are not current. The
+    command changes nothing. The exit status is 1 if there are findings. `frazil verify` checks whether the
+    files are correct.
 
     Examples:
         frazil doctor ice          the findings
         frazil doctor ice --json   for programs
     """
-    report = OpenTarget(target).repo.upkeep.doctor()
-    findings, lines = [], []
-    for each in report.findings:
+    repo = OpenTarget(target).repo
+    report = repo.upkeep.doctor()
+    checks, findings, lines = list(report.checks), list[dict[str, Any]](), list[str]()
+    found = report.findings
+    with suppress(MissingExtraError):
+        found = [*found, *_derived_findings(repo)]
+        checks.append(_DERIVED)
+    for each in found:
         command = each.remedy.for_shell(output.location)
         findings.append({**picked(each, "check", "subject", "detail"), "command": command})
         lines += [f"{output.paint(each.check, 'change')}: {each.subject}: {each.detail}", f"    {command}"]
-    lines = lines or [f"no findings in {counted(len(report.checks), 'check')}"]
-    output.emit({"checks": list(report.checks), "findings": findings}, lines, pages=True)
-    return 0 if report.ok else 1
+    lines = lines or [f"no findings in {counted(len(checks), 'check')}"]
+    output.emit({"checks": checks, "findings": findings}, lines, pages=True)
+    return 1 if findings else 0
+
+
+def _derived_findings(repo: Repository) -> Iterator[DoctorFinding]:
+    """Return derived arrays that are not current."""
+    import frazil.pipeline
+
+    rows = frazil.pipeline.derived(repo, branch=MAIN).arrays if MAIN in repo.list_branches() else ()
+    for row in rows:
+        if row.state != "current":
+            edits = {"overwrite_edits": True} if row.state == "edited" else {}
+            remedy = Remedy("{}", (call("refresh", **edits),))
+            if row.state == "broken":
+                remedy = Remedy("Correct the cause, or delete the array: `frazil derived` lists it", ())
+            yield DoctorFinding(_DERIVED, row.path, row.row(), remedy)
 
 
 @verb("lease")

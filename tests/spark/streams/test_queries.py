@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.support.judge import same_by_reference
 from tests.support.patience import patience
 
 import frazil
+from frazil.pipeline import coarsen, derived
 from frazil.spark import Target, foreach_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -157,10 +159,12 @@ def test_a_pipeline_for_each_batch(
     streaming: SparkSession, repo: frazil.Repository, path: Path, tmp_path: Path
 ) -> None:
     with repo.transaction("main", message="totals") as store:
-        zarr.create_array(store, name="total", shape=(ROWS,), dtype="f8", chunks=(ROWS,), fill_value=0)
+        layout: Any = {"shape": (ROWS,), "dtype": "f8", "chunks": (ROWS,), "fill_value": 0}
+        zarr.create_array(store, name="total", dimension_names=["n"], **layout)
+    coarsen(repo, ["total"], {"n": 2}, "sum", boundary="pad", to=Target(repo, group="pairs"), engine="inline")
     arrive(tmp_path / "files", 1, 2)
     calls: list[int] = []
-    once = foreach_batch(Target(repo), doubled)
+    once = foreach_batch(Target(repo), doubled, refresh=True)
 
     def failing(rows: DataFrame, batch: int) -> None:
         once(rows, batch)
@@ -175,6 +179,9 @@ def test_a_pipeline_for_each_batch(
     assert calls == [0, 1, 1]
     total = frazil.read(repo.readonly_session("main"), "/total")
     np.testing.assert_allclose(total, [2 * (1 + 2 + 2 * n / 10) for n in range(ROWS)])
+    assert derived(repo).is_current
+    pairs = frazil.read(repo.readonly_session("main"), "/pairs/total")
+    assert float(np.sum(pairs)) == pytest.approx(float(np.sum(total)))
     assert stamps(repo) == [1, 0]
     messages = [info.message for info in repo.ancestry(branch="main")]
     assert [text for text in messages if text in ("one", "two")] == ["two", "one"] * 2

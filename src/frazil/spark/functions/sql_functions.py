@@ -22,19 +22,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import arrow_udtf, udtf
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
+from frazil import pipeline
 from frazil.arguments import conflicting
 from frazil.display import suggest
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatError, InvalidInputError
 from frazil.format.ids import id_from_text
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.engine import Threads
+from frazil.jobs.job import Version
 from frazil.pipeline.publishing import publish as publish_branch
 from frazil.pipeline.publishing.operation import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
@@ -310,6 +312,34 @@ def compact(
     numbers = {name: getattr(report, name) for name in _MERGED}
     files = len(report.files)
     yield {"dry_run": dry_run, "files": files, **numbers, "snapshot_id": report.snapshots.get(branch)}
+
+
+_REFRESHED: Final = ("path", "operation", "state", "chunks", "of_chunks", "bytes_read", "reason")
+
+
+@_declare(
+    "path, operation, state, chunks number, of_chunks number, bytes_read number, reason, snapshot_id",
+    lambda repo, *, branch, **others: {"tip": repo.lookup_branch(branch)},
+)
+def refresh(
+    call: UpkeepCall,
+    branch: str = "main",
+    paths: str | None = None,
+    mode: str = "auto",
+    edits: str = "refuse",
+    dry_run: bool = False,
+) -> Rows:
+    """Refresh derived arrays. A second evaluation has the same rows, and nothing to compute."""
+    chosen = None if paths is None else [path.strip() for path in paths.split(",")]
+    before = pipeline.derived(Version(call.repo, call.pin["tip"], branch), chosen)
+    plan = pipeline.refresh(
+        call.repo, chosen, branch=branch, mode=cast("Any", mode), edits=cast("Any", edits), engine=Threads()
+    )
+    snapshot_id = None if dry_run else plan.apply().version.snapshot_id
+    for row in before.arrays:
+        if row.state != "current":
+            values = {name: getattr(row, name) for name in _REFRESHED}
+            yield {**values, "state": str(row.state), "snapshot_id": snapshot_id}
 
 
 @_declare(

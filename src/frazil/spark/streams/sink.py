@@ -29,6 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+import frazil.pipeline
 from frazil import host
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, RefNotFoundError
 from frazil.format.ids import id_from_text
@@ -129,7 +130,12 @@ type Pipeline = Callable[[DataFrame, Target], object]
 
 
 def foreach_batch(
-    target: Target, pipeline: Pipeline, *, app_id: str | None = None, message: str | None = None
+    target: Target,
+    pipeline: Pipeline,
+    *,
+    app_id: str | None = None,
+    message: str | None = None,
+    refresh: bool = False,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``df.writeStream.foreachBatch(...)`` that runs a pipeline once for each batch.
 
@@ -143,6 +149,8 @@ def foreach_batch(
         pipeline: The function. It is called as ``pipeline(rows, target)``.
         app_id: A name for the query, instead of Spark's id. It is required through Spark Connect.
         message: The message of the commit of a batch. The default, None, is a message that names the batch.
+        refresh: Whether derived arrays that are behind are refreshed after the pipeline, in the same
+            publication. The default is False.
 
     Returns:
         The function, which takes the rows and the number of a batch. It raises ``ConflictError`` if other
@@ -162,6 +170,11 @@ def foreach_batch(
         'Batch 0 of query rain: pipeline into main'
     """
 
+    def steps(rows: DataFrame, to: Target) -> None:
+        pipeline(rows, to)
+        if refresh:
+            frazil.pipeline.refresh(to.repo, branch=to.branch).apply()
+
     def run(rows: DataFrame, batch: int) -> None:
         context = getattr(rows.sparkSession, "_sc", None)
         query = app_id or (None if context is None else context.getLocalProperty(_QUERY_ID))
@@ -174,7 +187,7 @@ def foreach_batch(
             tip = target.repo.lookup_branch(target.branch)
             done = batches_done(target.repo, tip, stamp.query)
             if batch not in done:
-                _publish(rows, target, tip, pipeline, stamp, done, text)
+                _publish(rows, target, tip, steps, stamp, done, text)
 
         _retried(publish, ConflictError)
 
