@@ -70,6 +70,13 @@ def anomalies(repo: frazil.Repository, path: str, to: Target, engine: Any) -> No
     anomaly(repo, path, repo, group=group, to=to, engine=engine)
 
 
+def weekdays_of_pairs(repo: frazil.Repository, path: str, to: Target, engine: Any) -> None:
+    """Make a result of a result, by labels that are a result too."""
+    group = f"{to.group}_pairs"
+    coarsen(repo, [path], {"time": 2}, boundary="pad", to=Target(repo, group=group), engine=engine)
+    groupby(repo, f"{group}/{path}", "time.dayofweek", HOW, to=to, engine=engine)
+
+
 OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "coarsen": lambda repo, path, **to: coarsen(repo, [path], HALF, **to),
     "trim": lambda repo, path, **to: coarsen(repo, [path], {"time": 3}, "max", boundary="trim", **to),
@@ -96,6 +103,7 @@ OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "weeks": lambda repo, path, **to: resample(repo, path, "7D", HOW, **to),
     "zones": lambda repo, path, **to: zonal_stats(repo, path, ZONES, "mean", dims="time", **to),
     "anomaly": anomalies,
+    "chain": weekdays_of_pairs,
     "median": lambda repo, path, **to: quantile(repo, path, [0.1, 0.5], "time", **to),
 }
 
@@ -479,7 +487,9 @@ class Machine:
             self.counts["compared results"] += 1
 
     def _place(self, path: str) -> str:
-        return "/".join(part for part in path.split("/") if part not in ("data", "moved"))
+        return "/".join(
+            part for part in path.split("/") if part not in ("data", "moved") and not part.endswith("_pairs")
+        )
 
     def step(self) -> None:
         """Do one step."""

@@ -431,7 +431,7 @@ class BlockRun:
                 return
         self.changed.add(new.path)
         create_array(session, self.view.session, coordinate.old, new)
-        if values.size and not self.is_dry:
+        if values.size:
             open_array(session, new.path, "r+")[...] = values
 
     def _transfer(self, session: Session) -> list[ChunkTransfer]:

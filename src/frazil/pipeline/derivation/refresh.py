@@ -52,7 +52,7 @@ from frazil.pipeline.transform import block_functions, coarsening, rechunking, r
 from frazil.pipeline.transform.arrays import TABLES, ArrayInfo, array_info, coordinate_paths, names_of
 from frazil.pipeline.transform.block_job import compute_blocks
 from frazil.repository.paths import absolute
-from frazil.repository.session.session import Session
+from frazil.repository.session.session import Session, scratch_session
 
 #: The modules whose operations a definition may name.
 _OPERATIONS: Final = (
@@ -354,11 +354,9 @@ def _laid_out(session: Session, array: ArrayInfo) -> ArrayInfo:
     return ArrayInfo(array.path, {**array.document, **layout})
 
 
-def _survey(session: Session, refresh: Refresh) -> tuple[tuple[DerivedArray, ...], dict[_CallKey, BlockRun]]:
-    """Return the states of derived arrays, and the dry runs of their calls.
-
-    It changes metadata in the session, which is never committed.
-    """
+def _survey(version: Version, refresh: Refresh) -> tuple[tuple[DerivedArray, ...], dict[_CallKey, BlockRun]]:
+    """Return the states of derived arrays, and the dry runs of their calls."""
+    session = scratch_session(version.session())
     hashes = ChunkHashes(session)
     rows, runs = list[DerivedArray](), dict[_CallKey, BlockRun]()
     for call in _calls(session, refresh.paths):
@@ -379,7 +377,11 @@ def _survey(session: Session, refresh: Refresh) -> tuple[tuple[DerivedArray, ...
             row = DerivedArray(path, definition.operation, sources, snapshot, DerivedState.BROKEN)
             result = results.get(path)
             if result is None:
-                rows.append(replace(row, reason=reason))
+                # Coordinates of the results that it reads may have values only after their refresh.
+                makers = {each.path for each in rows if each.state == DerivedState.BEHIND}
+                is_behind = not makers.isdisjoint(each.path_in(session) for each in definition.sources)
+                state = DerivedState.BEHIND if is_behind else DerivedState.BROKEN
+                rows.append(replace(row, state=state, reason=reason))
                 continue
             state = DerivedState.EDITED if result.is_edited else DerivedState.CURRENT
             if state == DerivedState.CURRENT and result.is_behind:
@@ -422,7 +424,7 @@ def derived(source: Source, paths: Sequence[str] | None = None, *, branch: str =
     version = source if isinstance(source, Version) else Version.of(source, branch=branch)
     target = Target(version.repo, version.branch or branch)
     refresh = Refresh(target, None if paths is None else names_of(paths), "auto", "refuse", {})
-    return DerivedArrays(_survey(version.session(), refresh)[0])
+    return DerivedArrays(_survey(version, refresh)[0])
 
 
 @with_options(BoundedRunOptions)
@@ -485,7 +487,7 @@ def refresh(
     task = Refresh(Target(repo, branch), chosen, mode, edits, options)
 
     def preview() -> DerivedArrays:
-        return DerivedArrays(_survey(Version.of(repo, branch=branch).session(), task)[0])
+        return DerivedArrays(_survey(Version.of(repo, branch=branch), task)[0])
 
     return UpkeepPlan("refresh", preview, functools.partial(_apply, task))
 
@@ -547,7 +549,7 @@ def _apply(task: Refresh) -> JobResult:
     """Refresh the arrays, again if other sessions change the same arrays."""
     for attempt in range(_ATTEMPTS):
         version = Version.of(task.target.repo, branch=task.target.branch)
-        rows, runs = _survey(version.session(), task)
+        rows, runs = _survey(version, task)
         _require_allowed(rows, task)
         ends = {DerivedState.BROKEN} if task.mode == "full" else {DerivedState.BROKEN, DerivedState.CURRENT}
         writes = tuple(row.path for row in rows if row.state not in ends)

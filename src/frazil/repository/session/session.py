@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, override
 
 from frazil.arguments import checks_arguments
@@ -658,6 +660,14 @@ class ForkSession(Session):
         raise IcechunkError("a fork cannot be flushed. Merge it into the session that created it")
 
     flush_async: Callable[..., Coroutine[Any, Any, str]] = awaitable(flush)
+
+
+def scratch_session(session: Session) -> Session:
+    """Return a session on the same version for changes that nobody commits: it stores no files of chunks."""
+    context, id_ = session.workspace.context, session.workspace.snapshot_id
+    settings = replace(context.settings, inline_chunk_threshold_bytes=sys.maxsize)
+    workspace = Workspace(replace(context, settings=settings), id_)
+    return Session(SessionState(workspace, "", SessionMode.writable, sys.maxsize))
 
 
 def state_of(session: Session) -> SessionState:
