@@ -7,15 +7,19 @@ demo:    ## write real data with Spark into one repository, and show the result
 	@scripts/setup demo
 	@scripts/run python examples/demo.py
 
-pipeline: ## a daily pipeline, on this machine and on a cluster that loses a worker; each runs twice
+pipeline: ## a daily pipeline, on this machine for three days, and on a cluster that loses a worker, twice
 	@scripts/setup demo
 	@echo "1. on this machine"
 	@scripts/run python examples/daily_pipeline.py pipeline-output/machine $(ARGS)
 	@echo "2. on this machine, again: nothing is left to do"
 	@scripts/run python examples/daily_pipeline.py pipeline-output/machine $(ARGS)
-	@echo "3. on a cluster that loses a worker"
+	@echo "3. on this machine, the next day, which completes a damaged file"
+	@scripts/run python examples/daily_pipeline.py pipeline-output/machine --days 121 $(ARGS)
+	@echo "4. on this machine, the day after: only this day is read"
+	@scripts/run python examples/daily_pipeline.py pipeline-output/machine --days 122 $(ARGS)
+	@echo "5. on a cluster that loses a worker"
 	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
-	@echo "4. on the cluster, again: nothing is left to do"
+	@echo "6. on the cluster, again: nothing is left to do"
 	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
 	@echo "look at the results: scripts/run frazil ui pipeline-output/machine/repository"
 

@@ -1,11 +1,11 @@
-"""A daily pipeline: ingest new files, check and publish the data, update a climatology, clean up.
+"""A daily pipeline: ingest new files, update what is derived, check and publish both, clean up.
 
     python examples/daily_pipeline.py [DIRECTORY] [--days N] [--cluster [--kill-worker]]
 
     ingest      write the new files to a separate branch; leave out and name damaged files
+    refresh     compute daily means, and of them a climatology; from the second day on, read only what is new
     audit       check rules about units, ranges, missing values and the time axis
-    publish     move the branch of the readers to the checked data, in one step
-    climatology compute monthly means of all published data
+    publish     move the branch of the readers to the checked data and the means, in one step
     maintenance expire old versions, and delete files that only they used
 
 Each step finds out what is left to do. If you run the program again, it does nothing. If it dies at any
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from pyspark.sql import SparkSession
 import frazil
 from frazil.spark import (
     Exists,
+    IngestResult,
     JobResult,
     Monotonic,
     NanShare,
@@ -45,8 +47,11 @@ from frazil.spark import (
     Units,
     Version,
     climatology,
+    coarsen,
+    derived,
     get_spark,
     ingest,
+    refresh,
     write_audit_publish,
 )
 from frazil.testing.spark_cluster import SparkCluster, spark_cluster
@@ -71,37 +76,41 @@ def morning(directory: Path, days: int, keep: int) -> bool:
     told(f"{len(files)} files, until {files[-1].stem[-10:]}")
     repo = frazil.Repository.open_or_create(frazil.local_filesystem_storage(str(place)))
 
-    def work(target: Target) -> object:
+    def work(target: Target) -> tuple[IngestResult, JobResult]:
         told(f"Spark is {get_spark().sparkContext.master}")  # without new files, Spark does not start
-        return ingest(
+        added = ingest(
             [str(file) for file in files],
             Target(target.repo, target.branch, "/weather"),
             concat_dim="time",
             mode="backfill",
-            chunks={"time": 40, "latitude": 36, "longitude": 72},
+            chunks={"time": 4, "latitude": 36, "longitude": 72},
             on_problem="quarantine",
             on_change="rewrite",
             allow={"hole"},
         )
+        version = Version.of(target.repo, branch=target.branch)
+        if not derived(version, ["/climatology"]).arrays:
+            return added, derive(version, target)
+        plan = refresh(target.repo, branch=target.branch)
+        for row in plan.report.arrays:
+            told(f"refresh: {row.path} is {row.row()}")
+        return added, plan.apply()
 
     published = write_audit_publish(repo, work, RULES, job_id=name_of(files))
     if published.done_before:
         told(f"publish: nothing new since {published.snapshot_id}")
     else:
         if published.value:
-            told(f"ingest: {cost(published.value)}")
-            for file in published.value.quarantined:
+            added, means = published.value
+            told(f"ingest: {cost(added)}")
+            for file in added.quarantined:
                 told(f"left out: {Path(file).name}, which is damaged")
+            told(f"refresh: {cost(means)}")
         assert published.report is not None
         told(f"audit: {sum(row.ok for row in published.report.rows)} rules hold")
         told(f"publish: main is {published.snapshot_id}")
-
-    means = climatology(
-        Version.of(repo), ["/weather/t2m", "/weather/tp"], "month", to=Target(repo, group="/climatology")
-    )
-    told(f"climatology: {'unchanged' if means.done_before else f'{cost(means)}, {means.snapshot_id}'}")
-    changed = not (published.done_before and means.done_before)
-    picture = directory / f"climatology-{means.snapshot_id}.png"
+    changed = not published.done_before
+    picture = directory / f"climatology-{published.snapshot_id}.png"
     if not picture.exists():
         for old in directory.glob("climatology-*.png"):
             old.unlink()
@@ -110,6 +119,13 @@ def morning(directory: Path, days: int, keep: int) -> bool:
     told(f"results: the repository {place}, the picture {picture}")
     told(f"look at them: frazil ui {place}; frazil log {place}")
     return changed
+
+
+def derive(version: Version, to: Target) -> JobResult:
+    """Compute daily means, and of them the means of each month. Their definitions stay with them."""
+    days = coarsen(version, ["/weather/t2m", "/weather/tp"], {"time": 4}, to=replace(to, group="/daily"))
+    names = ["/daily/weather/t2m", "/daily/weather/tp"]
+    return climatology(days.version, names, "month", to=replace(to, group="/climatology"))
 
 
 def deliver(directory: Path, days: int) -> list[Path]:

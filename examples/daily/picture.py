@@ -14,7 +14,7 @@ from matplotlib import pyplot  # after mpl.use, which chooses a backend without 
 
 def draw(store: Any, path: Path) -> None:
     """Draw the months from left to right, with one row for each variable."""
-    means = xr.open_zarr(store, group="climatology/weather", consolidated=False, zarr_format=3)
+    means = xr.open_zarr(store, group="climatology/daily/weather", consolidated=False, zarr_format=3)
     weather = xr.open_zarr(store, group="weather", consolidated=False, zarr_format=3)
     months = means.sizes["month"]
     figure, axes = pyplot.subplots(

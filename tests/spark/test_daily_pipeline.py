@@ -43,7 +43,7 @@ def is_up_to_date(directory: Path, left_out: Collection[str] = ()) -> None:
             np.testing.assert_array_equal(dataset[name], expected[name])
             assert dataset[name].attrs == expected[name].attrs
         np.testing.assert_array_equal(dataset.time, expected.time)
-        means = xr.open_zarr(store, group="climatology/weather", consolidated=False)
+        means = xr.open_zarr(store, group="climatology/daily/weather", consolidated=False)
         with xr.set_options(use_flox=False):  # type: ignore[no-untyped-call]  # xarray
             monthly = expected.astype("f8").groupby("time.month").mean()
         for name in ("t2m", "tp"):
