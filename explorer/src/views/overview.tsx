@@ -1,6 +1,7 @@
 /** What a node is: attributes, codecs, sizes, and what its commit changed. */
 
 import type { VNode } from "preact";
+import { derivations } from "../array/derived";
 import type { Branch } from "../array/nodes";
 import {
   attributes,
@@ -138,6 +139,7 @@ export function Overview({ node, branch, snapshot, version }: OverviewProps): VN
       ) : (
         <Members branch={branch} version={version} />
       )}
+      <Derived path={node.path} snapshot={snapshot} version={version} />
       <h3>Attributes</h3>
       {pairs.length ? (
         <Facts rows={pairs.map(([key, value]) => [key, <Attribute name={key} of={value} dtype={dtype} />])} />
@@ -149,6 +151,43 @@ export function Overview({ node, branch, snapshot, version }: OverviewProps): VN
         <pre>{json(node.document)}</pre>
       </details>
     </div>
+  );
+}
+
+const CELL = { width: 240, height: 44 } as const; // of the graph of derived arrays
+const MOST_DERIVED = 500;
+
+/** The graph of what an array, or the arrays of a group, are made of, and of what is made of them. */
+function Derived({ path, snapshot, version }: { path: string; snapshot: Snapshot; version: string }): VNode {
+  const drawn = derivations(snapshot, path);
+  if (!drawn.length) return <></>;
+  if (drawn.length > MOST_DERIVED) return <p class="quiet">{plural(drawn.length, "derived array")}.</p>;
+  const places = new Map(drawn.map((each) => [each.path, each]));
+  const x = (each: { column: number }): number => each.column * CELL.width + 4;
+  const y = (each: { row: number }): number => each.row * CELL.height + 16;
+  const end = (of: "column" | "row"): number => Math.max(...drawn.map((each) => each[of])) + 1;
+  return (
+    <>
+      <h3>Made of</h3>
+      <svg class="derived" width={end("column") * CELL.width} height={end("row") * CELL.height} role="list">
+        {drawn.map((each) => (
+          <g key={each.path} role="listitem">
+            {each.sources.map((name) => {
+              const from = places.get(name);
+              return from && <path d={`M${x(from)},${y(from) + 8} L${x(each)},${y(each) + 8}`} />;
+            })}
+            <a href={address({ page: "node", version, path: each.path })}>
+              <text x={x(each)} y={y(each)}>
+                {each.path}
+              </text>
+            </a>
+            <text class="quiet" x={x(each)} y={y(each) + 22}>
+              {each.operation && `by ${each.operation} from ${each.sources.join(", ")}`}
+            </text>
+          </g>
+        ))}
+      </svg>
+    </>
   );
 }
 
