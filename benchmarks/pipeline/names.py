@@ -10,6 +10,8 @@ PARQUET = "Parquet"
 CONSTANT = "constant batches"
 PLAIN = "plain PySpark"
 REFERENCE = "icechunk"
+FULL = "one process, in full"
+CUBED = "Cubed on icechunk"
 SLOTS = {"1 slot": 1, "2 slots": 2, "4 slots": 4}
 
 PACKAGES_OF_PIPELINE = {
@@ -18,6 +20,8 @@ PACKAGES_OF_PIPELINE = {
     PROCESSES: "frazil",
     DASK: "dask",
     NAIVE: "dask",
+    FULL: "frazil",
+    CUBED: "cubed",
     REFERENCE_ON_SPARK: "pyspark",
     SERIAL: "frazil",
     PARQUET: "pyspark",

@@ -9,7 +9,9 @@ from workload import Workload, at_most
 from pipeline import notes
 from pipeline.names import (
     CONSTANT,
+    CUBED,
     DASK,
+    FULL,
     NAIVE,
     NUMPY,
     ONE,
@@ -38,6 +40,10 @@ ROWS = (
 )
 WORKER = "what Spark does for each task of a Python worker. Plain PySpark has more idle slots"
 DAEMON = "half of the difference is the imports of the workers' daemon (zarr, Frazil), once"
+
+FIXED = "the fixed costs of a job, a commit, and the metadata of each result, about 0.05 s"
+REFERENCES = "each refresh hashes all references of the source, and reads the digests of all chunks"
+_DERIVED = ("mean", "climatology", "coarsen", "pyramid", "regrid")
 
 PIPELINE = (
     Workload(
@@ -146,6 +152,48 @@ PIPELINE = (
         (SPARK, ONE, DASK),
         targets=at_most(DASK, {"climatology, s": 0.7}),
         compare=((SPARK, DASK), (ONE, DASK), (SPARK, ONE)),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: one more step of 259 kB in an archive of 10,000 steps, and a correction",
+        "pipeline.refreshes.followed",
+        {"steps": 10_000, "lat": 180, "lon": 360},
+        {"steps": 40, "lat": 8, "lon": 16},
+        (ONE, FULL, DASK, CUBED),
+        targets=(
+            *at_most(
+                FULL,
+                {f"{name}, processor s": 0.01 for name in _DERIVED},
+                {f"{name}, processor s": FIXED for name in _DERIVED},
+            ),
+            *at_most(None, {f"{name}, bytes, % of all": 1.0 for name in _DERIVED}),
+        ),
+        compare=((ONE, FULL), (ONE, DASK), (ONE, CUBED), (FULL, DASK)),
+        rounds=_ROUNDS,
+        large=True,
+    ),
+    Workload(
+        "Pipeline: one more step of 3 kB in archives of 1,000 and of 100,000 steps",
+        "pipeline.refreshes.grown",
+        {"steps": [1000, 100_000], "lat": 18, "lon": 36},
+        {"steps": [10, 20], "lat": 4, "lon": 8},
+        (ONE,),
+        targets=at_most(
+            None,
+            {"mean, long of short": 1.3, "coarsen, long of short": 1.3},
+            dict.fromkeys(("mean, long of short", "coarsen, long of short"), REFERENCES),
+        ),
+        compare=(),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: the plan of a refresh of a million chunks",
+        "pipeline.refreshes.planned",
+        {"chunks": 1_000_000},
+        {"chunks": 100},
+        (ONE,),
+        targets=at_most(None, {"plan, s": 1.0, "memory of the plan, MiB": 100}),
+        compare=(),
         rounds=_ROUNDS,
     ),
     Workload(

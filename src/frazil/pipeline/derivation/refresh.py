@@ -373,7 +373,7 @@ def _survey(version: Version, refresh: Refresh) -> tuple[tuple[DerivedArray, ...
             results, runs[call.key] = {each.path: each for each in run.results()}, run
         except (IcechunkError, ImportError) as error:
             reason = brief(str(error))
-        for path in call.outputs.values():
+        for path in sorted(call.outputs.values()):
             row = DerivedArray(path, definition.operation, sources, snapshot, DerivedState.BROKEN)
             result = results.get(path)
             if result is None:
