@@ -168,7 +168,7 @@ function Derived({ path, snapshot, version }: { path: string; snapshot: Snapshot
   const end = (of: "column" | "row"): number => Math.max(...drawn.map((each) => each[of])) + 1;
   return (
     <>
-      <h3>Made of</h3>
+      <h3>Derived arrays</h3>
       <svg class="derived" width={end("column") * CELL.width} height={end("row") * CELL.height} role="list">
         {drawn.map((each) => (
           <g key={each.path} role="listitem">
