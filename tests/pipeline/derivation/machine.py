@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import icechunk
 import numpy as np
@@ -25,6 +26,7 @@ import zarr
 from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
+from frazil.jobs.blocks import SLAB
 from frazil.pipeline import (
     DerivedArrays,
     DerivedState,
@@ -48,6 +50,7 @@ from frazil.pipeline import (
     select,
     zonal_stats,
 )
+from frazil.pipeline.reductions import plan
 
 type Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -100,6 +103,8 @@ OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "weights": lambda repo, path, **to: reduce(repo, path, ["time", "lat"], "mean", weights="coslat", **to),
     "months": lambda repo, path, **to: climatology(repo, path, "month", HOW, **to),
     "weekdays": lambda repo, path, **to: groupby(repo, path, "time.dayofweek", HOW, dims="lat", **to),
+    "row": lambda repo, path, **to: reduce(repo, path, ["time", "lon"], (*HOW, "first"), **to),
+    "bands": lambda repo, path, **to: zonal_stats(repo, path, [-90, 0, 90], HOW, **to),
     "weeks": lambda repo, path, **to: resample(repo, path, "7D", HOW, **to),
     "zones": lambda repo, path, **to: zonal_stats(repo, path, ZONES, "mean", dims="time", **to),
     "anomaly": anomalies,
@@ -260,16 +265,22 @@ class Machine:
             time[...] = np.insert(labels, at, label)
 
     def shift(self) -> None:
-        """Insert steps in front by moving references."""
+        """Insert or remove steps in front by moving references."""
         session = self.repo.writable_session("main")
         array, time = self._arrays(session.store)
-        step = array.chunks[0]
-        first, count = int(time[0]), array.shape[0]
-        array.resize((count + step, LAT, LON))
-        time.resize((count + step,))
-        session.shift_array(f"/{self.path}", (1, 0, 0))
-        array[:step] = steps(0, step, self.number)["t"].values
-        time[...] = np.concatenate([np.arange(first - step, first), time[:count]])
+        step, count, labels = array.chunks[0], array.shape[0], time[...]
+        is_longer = count < 3 * step or self.dice.random() < 0.5
+        if is_longer:
+            array.resize((count + step, LAT, LON))
+        session.shift_array(f"/{self.path}", (1 if is_longer else -1, 0, 0))
+        if is_longer:
+            array[:step] = steps(0, step, self.number)["t"].values
+            labels = np.concatenate([np.arange(labels[0] - step, labels[0]), labels])
+        else:
+            array.resize((count - step, LAT, LON))
+            labels = labels[step:]
+        time.resize(labels.shape)
+        time[...] = labels
         session.commit("shift")
 
     def attributes(self) -> None:
@@ -514,10 +525,13 @@ def run(seeds: range, count: int, engines: tuple[Engine | str, ...] = ("inline",
         folder = Path(tempfile.mkdtemp(prefix="frazil-machine-"))
         machine = None
         try:
-            machine = Machine(seed, folder / "repo", engines, counts=counts)
-            for _ in range(count):
-                machine.step()
-            machine.refresh()
+            # Half of the archives have small blocks, whose states are stored.
+            slab, stored = (SLAB, plan.STORED_FROM) if seed % 2 else (96, 96)
+            with patch.object(plan, "SLAB", slab), patch.object(plan, "STORED_FROM", stored):
+                machine = Machine(seed, folder / "repo", engines, counts=counts)
+                for _ in range(count):
+                    machine.step()
+                machine.refresh()
         except Exception as error:
             history = "" if machine is None else f", step {machine.number}, changes {machine.changes}"
             raise AssertionError(f"seed {seed}{history}: {error}") from error

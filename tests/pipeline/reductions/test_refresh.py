@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,54 +12,11 @@ import zarr
 
 import frazil
 from frazil.answers.kernels import STATISTICS
-from frazil.pipeline import (
-    Inline,
-    Limits,
-    Target,
-    Version,
-    anomaly,
-    climatology,
-    derived,
-    groupby,
-    quantile,
-    reduce,
-    refresh,
-    resample,
-    zonal_stats,
-)
+from frazil.pipeline import Inline, Limits, Target, climatology, derived, quantile, reduce, refresh, resample
 from frazil.pipeline.reductions import plan
 
 T = "data/t"
 HOW = tuple(STATISTICS)
-FEW = ("mean", "std", "first")
-ZONES = xr.DataArray(np.arange(12).reshape(3, 4) % 5 % 3, dims=("lat", "lon"), name="zone")
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    "time": lambda repo, **to: reduce(repo, T, "time", HOW, **to),
-    "plane": lambda repo, **to: reduce(repo, T, ["lat", "lon"], HOW, **to),
-    "row": lambda repo, **to: reduce(repo, T, ["time", "lon"], FEW, **to),
-    "all": lambda repo, **to: reduce(repo, T, None, HOW, **to),
-    "weighted": lambda repo, **to: reduce(repo, T, ["time", "lat"], FEW[:2], weights="coslat", **to),
-    "by time": lambda repo, **to: reduce(
-        repo, T, "time", "mean", weights={"time": np.arange(1.0, 1 + times(repo))}, **to
-    ),
-    "months": lambda repo, **to: climatology(repo, T, "month", HOW, **to),
-    "days": lambda repo, **to: groupby(repo, T, "time.dayofweek", FEW, dims="lat", **to),
-    "bins": lambda repo, **to: resample(repo, T, "7D", HOW, **to),
-    "zones": lambda repo, **to: zonal_stats(repo, T, ZONES, FEW, dims="time", **to),
-    "bands": lambda repo, **to: zonal_stats(repo, T, [-90, 0, 90], FEW, **to),
-    "quantile": lambda repo, **to: quantile(repo, T, [0.1, 0.5], "time", **to),
-    "median of months": lambda repo, **to: climatology(repo, T, "month", "median", **to),
-    "anomaly": lambda repo, **to: anomaly(repo, T, repo, group="months mean", **to),
-}
-
-
-#: Other tasks, and other chunks of results.
-SMALL = Limits(task=50, block=200, chunk=100, state=900)
-
-
-def times(repo: Any) -> int:
-    session = repo.session() if isinstance(repo, Version) else repo.readonly_session("main")
-    return int(zarr.open_array(session.store, path=T, mode="r").shape[0])
 
 
 def days(first: int, last: int) -> xr.Dataset:
@@ -73,47 +30,6 @@ def days(first: int, last: int) -> xr.Dataset:
 def write(repo: frazil.Repository, dataset: xr.Dataset, **how: Any) -> None:
     with repo.transaction("main", message="days") as store:
         dataset.to_zarr(store, group="data", zarr_format=3, consolidated=False, **how)
-
-
-def changes(repo: frazil.Repository) -> Iterator[str]:
-    """Change the source in all ways."""
-    with repo.transaction("main", message="correction") as store:
-        zarr.open_array(store, path=T)[37, 1] = 5
-    yield "correction"
-    write(repo, days(120, 121), append_dim="time")
-    yield "append"
-    write(repo, days(121, 150), append_dim="time")
-    yield "many days"
-    with repo.transaction("main", message="labels") as store:
-        zarr.open_array(store, path="data/time")[60:63] = 0
-    yield "labels"
-    with repo.transaction("main", message="labels") as store:
-        zarr.open_array(store, path="data/time")[60:63] = [60, 61, 62]
-    yield "labels again"
-    with repo.transaction("main", message="shorter") as store:
-        for name in ("t", "time"):
-            array = zarr.open_array(store, path=f"data/{name}")
-            array.resize((141, *array.shape[1:]))
-    yield "crop at the end"
-    session = repo.writable_session("main")
-    session.shift_array("/data/t", (-4, 0, 0))
-    labels = zarr.open_array(session.store, path="data/time")
-    labels[:] = np.roll(labels[:], -8)
-    for name in ("t", "time"):
-        array = zarr.open_array(session.store, path=f"data/{name}")
-        array.resize((133, *array.shape[1:]))
-    session.commit("crop at the start")
-    yield "crop at the start"
-    session = repo.writable_session("main")
-    old = zarr.open_array(session.store, path=T)[40:]
-    for name in ("t", "time"):
-        array = zarr.open_array(session.store, path=f"data/{name}")
-        array.resize((135, *array.shape[1:]))
-    zarr.open_array(session.store, path=T)[42:] = old
-    zarr.open_array(session.store, path=T)[40:42] = 7
-    zarr.open_array(session.store, path="data/time")[:] = np.arange(8, 143)
-    session.commit("insert")
-    yield "insert"
 
 
 @pytest.fixture
@@ -131,41 +47,6 @@ def contents(repo: frazil.Repository, branch: str, group: str) -> dict[str, Any]
         for path, each in root.members(None)
         if isinstance(each, zarr.Array)
     }
-
-
-def require_same_bits(repo: frazil.Repository, names: list[str], change: str) -> None:
-    """Compare the results with those of the operations from nothing, on a branch of its own."""
-    branch = f"check {change}".replace(" ", "-")
-    repo.create_branch(branch, repo.lookup_branch("main"))
-    for name in names:
-        version = Version.of(repo, branch=branch) if name == "anomaly" else Version.of(repo)
-        OPERATIONS[name](version, to=Target(repo, branch, f"fresh {name}"), engine=Inline(), limits=SMALL)
-        expected, found = contents(repo, branch, f"fresh {name}"), contents(repo, "main", name)
-        assert [path for path in expected if expected[path] != found.get(path)] == []
-        assert expected.keys() == found.keys()
-
-
-@pytest.mark.sample(2, 8)
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("slab", [96, 4_000_000])
-def test_a_refresh_has_the_bits_of_the_operation(
-    repo: frazil.Repository, name: str, slab: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan, "SLAB", slab)
-    monkeypatch.setattr(plan, "STORED_FROM", slab)
-    names = [name]
-    if name == "anomaly":
-        climatology(repo, T, "month", to=Target(repo, group="months mean"), engine=Inline())
-    OPERATIONS[name](repo, to=Target(repo, group=name), engine=Inline())
-    require_same_bits(repo, names, "first")
-    for change in changes(repo):
-        if name == "bins" and change == "labels":  # they must be in order
-            continue
-        refresh(repo, engine=Inline()).apply()
-        assert derived(repo).is_current, (change, derived(repo))
-        require_same_bits(repo, names, change)
-        if name == "by time":  # its weights have no more days
-            break
 
 
 def test_an_appended_step_costs_a_path_of_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +79,8 @@ def hidden_arrays(repo: frazil.Repository) -> list[str]:
 def test_states_go_with_their_result(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "SLAB", 96)
     monkeypatch.setattr(plan, "STORED_FROM", 96)
-    for name in ("time", "quantile"):
-        OPERATIONS[name](repo, to=Target(repo, group=name), engine=Inline())
+    reduce(repo, T, "time", HOW, to=Target(repo, group="time"), engine=Inline())
+    quantile(repo, T, [0.1, 0.5], "time", to=Target(repo, group="quantile"), engine=Inline())
     paths = hidden_arrays(repo)
     assert any(path.startswith("/.frazil/states/time/data") for path in paths)
     assert [row.path.split("/")[1] for row in derived(repo).arrays] == ["quantile", *["time"] * len(HOW)]
