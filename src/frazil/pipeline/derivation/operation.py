@@ -532,7 +532,13 @@ class BlockRun:
         mask, edited, reason = np.zeros(counts, np.bool_), set[str](), ""
         for path, table in tables.items():
             if table is None:
-                mask, reason = everything, "its table of digests is missing"
+                is_new = path in self.changed
+                mask = everything
+                reason = (
+                    "its data type, fill value, codecs or chunks change"
+                    if is_new
+                    else "its table of digests is missing"
+                )
                 continue
             words = table.at(counts)
             is_edited = words[..., 2] != own_hashes(session, path, counts)
