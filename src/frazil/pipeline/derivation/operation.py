@@ -486,7 +486,9 @@ class BlockRun:
             lengths[rows] = chunks.lengths
             digests = np.zeros_like(words) if selection.digests is None else selection.digests.reshape(-1, 2)
             words[changed] = extend_hash(digests[changed], 1)
-            both = np.union1d(rows, changed)
+            is_stored = selection.mask.flatten()
+            is_stored[rows] = True
+            both = np.flatnonzero(is_stored)
             index = chunk_index(both, counts)
             hashes.chunks[new.path] = StoredChunks(
                 new.shape, new.grid, index.astype(np.uint32), words[both].T, lengths[both]
@@ -589,7 +591,12 @@ def _chunks_read(
     used, columns = np.flatnonzero(flat.any(axis=1)), np.flatnonzero(flat.any(axis=0))
     part = flat[np.ix_(used, columns)]
     # Most intervals have the same columns: they are one kind.
-    _, first, numbers = np.unique(np.packbits(part, axis=1), axis=0, return_index=True, return_inverse=True)
+    if len(columns) == 1:
+        first = np.zeros(1, np.int64)
+        numbers = np.zeros(len(used), np.int64)
+    else:
+        packed = np.packbits(part, axis=1)
+        _, first, numbers = np.unique(packed, axis=0, return_index=True, return_inverse=True)
     kinds = np.full(len(rows), -1)
     kinds[used] = numbers.reshape(-1)
     kinds = np.repeat(kinds, np.diff(spans.offsets))
@@ -606,7 +613,9 @@ def _chunks_read(
 def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
     """Return chunks of the mask whose digest a stored chunk has: the coordinates of both."""
     flat, wanted = words.reshape(-1, 3), digests[mask]
-    rows = np.flatnonzero(np.isin(flat[:, 0], wanted[:, 0]))
+    values = np.sort(wanted[:, 0])
+    at = np.minimum(np.searchsorted(values, flat[:, 0]), len(values) - 1)
+    rows = np.flatnonzero(values[at] == flat[:, 0])
     if not len(rows):
         return np.zeros((2, 0, mask.ndim), np.int64)
     rows = rows[np.lexsort((flat[rows, 1], flat[rows, 0]))]
