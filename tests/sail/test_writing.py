@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import xarray as xr
+import zarr
 from pyspark.sql import SparkSession
 from tests.support.program_runner import FORKS
 from tests.test_docs import code_of
@@ -19,7 +20,7 @@ from tests.test_docs import code_of
 import frazil
 from frazil import arrow
 from frazil.errors import TaskFailedError
-from frazil.pipeline import Inline, coarsen, ingest, rechunk
+from frazil.pipeline import Inline, coarsen, derived, ingest, rechunk, refresh
 from frazil.spark import OnSpark, Target, get_spark, ready, register, scan, write_table
 
 SOON = datetime.now(UTC) + timedelta(days=1)
@@ -177,6 +178,14 @@ def test_jobs(spark: SparkSession, repo: frazil.Repository, tmp_path: Path) -> N
         results.append([xr.open_zarr(store, consolidated=False).load() for store in stores])
     for one, other in zip(*results, strict=True):
         xr.testing.assert_identical(one, other)
+    with means.transaction("main", message="results of results") as store:
+        xr.Dataset({"t": ("x", np.arange(8.0))}).to_zarr(store, group="data", consolidated=False)
+    coarsen(means, ["data/t"], {"x": 2}, to=Target(means, group="pairs"), engine=engine)
+    with means.transaction("main", message="a correction") as store:
+        zarr.open_array(store, path="data/t")[0] = 5
+    assert refresh(means, mode="strict", engine=engine).apply().metrics.tasks == 1
+    assert derived(means).is_current
+    assert frazil.read(means.readonly_session("main"), "/pairs/data/t").tolist() == [3.0, 2.5, 4.5, 6.5]
 
 
 def fails(shared: bytes, task: bytes) -> bytes:

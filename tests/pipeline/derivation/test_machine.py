@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.derivation.machine import OPERATIONS, REACHES, run, steps, weekdays_of_pairs
+from tests.pipeline.derivation.machine import run, steps, weekdays_of_pairs
 
 import frazil
 from frazil.pipeline import Target, derived, refresh
@@ -38,7 +38,3 @@ def test_a_plan_knows_labels_that_it_would_compute(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == files
     refresh(repo, mode="strict", engine="inline").apply()
     assert derived(repo).is_current
-
-
-def test_reaches_are_of_operations() -> None:
-    assert OPERATIONS.keys() >= REACHES.keys()
