@@ -315,17 +315,17 @@ class Machine:
     def move(self) -> None:
         """Move the source, or the results of an operation."""
         session = self.repo.rearrange_session("main")
+        name, again = self.dice.choice(sorted(self.results)), self.dice.random() < 0.2
         if self.dice.random() < 0.5:
-            new = "moved" if self.group == "data" else "data"
-            session.move(f"/{self.group}", f"/{new}")
-            self.group = new
+            old, self.group = self.group, "moved" if self.group == "data" else "data"
+            session.move(f"/{old}", f"/{self.group}")
         else:
-            name = self.dice.choice(sorted(self.results))
-            old = self.results[name]
-            new = old.removesuffix("_new") if old.endswith("_new") else f"{old}_new"
-            session.move(f"/{old}", f"/{new}")
-            self.results[name] = new
+            old, self.results[name] = self.results[name], f"out_{name}_{self.number}"
+            session.move(f"/{old}", f"/{self.results[name]}")
+            again &= name not in ("anomaly", "chain")
         session.commit("move")
+        if again and old.startswith("out"):  # the same call again, at the place of its first results
+            self._call(name, self.repo, old)
 
     def merge(self) -> None:
         """Change the source on a branch, and merge it."""

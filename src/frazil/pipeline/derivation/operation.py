@@ -288,7 +288,9 @@ class BlockRun:
         read = [*(each.old for each in outputs.transferred), *(each.old for each in outputs.coordinates)]
         paths = [each.path for each in (*self.plan.inputs, *read) if each.path not in results]
         sources = source_arrays(session, paths, self.view.first_paths)
-        return Definition(self.operation.name, arguments, sources, self.target.path(""))
+        to = self.target  # the states stay where the first run has made them
+        group = to.first_group if isinstance(to, ResultTarget) else to.path("")
+        return Definition(self.operation.name, arguments, sources, group)
 
     @property
     def computed(self) -> Sequence[ComputedArrays]:

@@ -65,8 +65,6 @@ _log = logging.getLogger(__name__)
 
 type Mode = Literal["auto", "strict", "full"]
 type Edits = Literal["refuse", "overwrite"]
-#: The id of a definition, and its target.
-type _CallKey = tuple[str, str]
 
 
 class DerivedState(StrEnum):
@@ -194,9 +192,9 @@ class _Call:
     states: dict[str, str] = field(default_factory=dict)
 
     @property
-    def key(self) -> _CallKey:
-        """What distinguishes the call from others."""
-        return self.definition.id, self.definition.target
+    def key(self) -> str:
+        """What distinguishes the call from others: the first path of its results."""
+        return min(self.outputs.values())
 
     def place_of(self, path: str) -> str:
         """Return the path below the target of a result, from its path in the first run."""
@@ -215,7 +213,7 @@ class _Call:
 def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     """Return the calls with results, and the paths of tables and states without a result."""
     nodes = session.workspace.node_table()
-    all_paths, calls, orphans = nodes.paths_list(), dict[_CallKey, _Call](), list[str]()
+    all_paths, calls, orphans = nodes.paths_list(), dict[tuple[str, str, int], _Call](), list[str]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     names = [all_paths[row].rpartition("/")[2] for row in rows.tolist()]
     ids = id_matrix([id_from_text(name, NODE_ID_BYTES) for name in names if is_node_id(name)], NODE_ID_BYTES)
@@ -226,10 +224,15 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
         definition = Definition.parse(attributes)
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
-            new = _Call(definition)
-            call = calls.setdefault(new.key, new)
+            place, turn = str(attributes.get("place")), 0
+            while True:  # a call may run again, after its results were moved
+                key = definition.id, definition.target, turn
+                call = calls.setdefault(key, _Call(definition))
+                if owner_of(path) is not None or place not in call.outputs:
+                    break
+                turn += 1
             if owner_of(path) is None:
-                call.outputs[str(attributes.get("place"))] = path
+                call.outputs[place] = path
             else:
                 call.states[path] = all_paths[row]
         elif definition is not None:
@@ -354,11 +357,11 @@ def _laid_out(session: Session, array: ArrayInfo) -> ArrayInfo:
     return ArrayInfo(array.path, {**array.document, **layout})
 
 
-def _survey(version: Version, refresh: Refresh) -> tuple[tuple[DerivedArray, ...], dict[_CallKey, BlockRun]]:
+def _survey(version: Version, refresh: Refresh) -> tuple[tuple[DerivedArray, ...], dict[str, BlockRun]]:
     """Return the states of derived arrays, and the dry runs of their calls."""
     session = scratch_session(version.session())
     hashes = ChunkHashes(session)
-    rows, runs = list[DerivedArray](), dict[_CallKey, BlockRun]()
+    rows, runs = list[DerivedArray](), dict[str, BlockRun]()
     for call in _calls(session, refresh.paths):
         definition = call.definition
         sources = tuple(source.path for source in definition.sources)
@@ -604,7 +607,7 @@ class RefreshChain:
     task: Refresh
     only: frozenset[str] | None = None
     snapshot: str = ""
-    planned: Mapping[_CallKey, BlockRun] = field(default_factory=dict)
+    planned: Mapping[str, BlockRun] = field(default_factory=dict)
     calls: list[_Call] = field(default_factory=list)
     run: BlockRun | None = None
 
