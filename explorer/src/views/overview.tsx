@@ -1,6 +1,7 @@
 /** What a node is: attributes, codecs, sizes, and what its commit changed. */
 
 import type { VNode } from "preact";
+import { useMemo } from "preact/hooks";
 import { derivations } from "../array/derived";
 import type { Branch } from "../array/nodes";
 import {
@@ -159,7 +160,7 @@ const MOST_DERIVED = 500;
 
 /** The graph of what an array, or the arrays of a group, are made of, and of what is made of them. */
 function Derived({ path, snapshot, version }: { path: string; snapshot: Snapshot; version: string }): VNode {
-  const drawn = derivations(snapshot, path);
+  const drawn = useMemo(() => derivations(snapshot, path), [snapshot, path]);
   if (!drawn.length) return <></>;
   if (drawn.length > MOST_DERIVED) return <p class="quiet">{plural(drawn.length, "derived array")}.</p>;
   const places = new Map(drawn.map((each) => [each.path, each]));

@@ -263,11 +263,11 @@ def doctor(output: Output, target: args.Location) -> int:
     repo = OpenTarget(target).repo
     report = repo.upkeep.doctor()
     checks, findings, lines = list(report.checks), list[dict[str, Any]](), list[str]()
-    found = report.findings
+    rows = report.findings
     with suppress(MissingExtraError):
-        found = [*found, *_derived_findings(repo)]
+        rows = [*rows, *_derived_findings(repo)]
         checks.append(_DERIVED)
-    for each in found:
+    for each in rows:
         command = each.remedy.for_shell(output.location)
         findings.append({**picked(each, "check", "subject", "detail"), "command": command})
         lines += [f"{output.paint(each.check, 'change')}: {each.subject}: {each.detail}", f"    {command}"]

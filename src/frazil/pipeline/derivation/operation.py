@@ -256,7 +256,7 @@ class BlockRun:
     With ``view.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
     the same. ``is_dry``: it only finds what it would compute, and writes no values. By present path,
     ``places`` has the paths of results below the target in the first run.
-    ``planned`` are selections of a dry run on the same sources: those of the first round are valid.
+    ``dry_selections`` are those of a dry run on the same sources: those of the first round are valid.
     """
 
     operation: ArrayOperation
@@ -268,7 +268,7 @@ class BlockRun:
     is_dry: bool = False
     places: Mapping[str, str] = field(default_factory=dict)
     hashes: dict[int, ChunkHashes] = field(default_factory=dict)
-    planned: Mapping[int, ChunkSelection] = field(default_factory=dict)
+    dry_selections: Mapping[int, ChunkSelection] = field(default_factory=dict)
     selections: dict[int, ChunkSelection] = field(default_factory=dict)
     transferred: dict[str, U64] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
@@ -468,8 +468,8 @@ class BlockRun:
         items: list[BlockItem] = []
         for index, each in enumerate(self.computed):
             if each.round == number:
-                planned = None if number else self.planned.get(index)
-                selection = self.selections[index] = planned or self._select(session, each)
+                selection = None if number else self.dry_selections.get(index)
+                selection = self.selections[index] = selection or self._select(session, each)
                 if len(selection.moves[0]):
                     _move_chunks(session, each, selection, self.outside)
                 items += block_items(index, each, selection.mask, self.engine)
@@ -597,8 +597,8 @@ def _chunks_read(
         first = np.zeros(1, np.int64)
         numbers = np.zeros(len(used), np.int64)
     else:
-        packed = np.packbits(part, axis=1)
-        _, first, numbers = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+        bits = np.packbits(part, axis=1)
+        _, first, numbers = np.unique(bits, axis=0, return_index=True, return_inverse=True)
     kinds = np.full(len(rows), -1)
     kinds[used] = numbers.reshape(-1)
     kinds = np.repeat(kinds, np.diff(spans.offsets))
@@ -614,15 +614,15 @@ def _chunks_read(
 
 def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
     """Return chunks of the mask whose digest a stored chunk has: the coordinates of both."""
-    flat, wanted = words.reshape(-1, 3), digests[mask]
-    values = np.sort(wanted[:, 0])
+    flat, targets = words.reshape(-1, 3), digests[mask]
+    values = np.sort(targets[:, 0])
     at = np.minimum(np.searchsorted(values, flat[:, 0]), len(values) - 1)
     rows = np.flatnonzero(values[at] == flat[:, 0])
     if not len(rows):
         return np.zeros((2, 0, mask.ndim), np.int64)
     rows = rows[np.lexsort((flat[rows, 1], flat[rows, 0]))]
-    rows = rows[np.minimum(np.searchsorted(flat[rows, 0], wanted[:, 0]), len(rows) - 1)]
-    same = (flat[rows, :2] == wanted).all(axis=1)
+    rows = rows[np.minimum(np.searchsorted(flat[rows, 0], targets[:, 0]), len(rows) - 1)]
+    same = (flat[rows, :2] == targets).all(axis=1)
     return np.stack([np.argwhere(mask)[same], chunk_index(rows[same], words.shape[:-1])])
 
 

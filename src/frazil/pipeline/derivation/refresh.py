@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -214,6 +215,7 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     """Return the calls with results, and the paths of tables and states without a result."""
     nodes = session.workspace.node_table()
     all_paths, calls, orphans = nodes.paths_list(), dict[tuple[str, str, int], _Call](), list[str]()
+    turns = Counter[tuple[str, str, str]]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     names = [all_paths[row].rpartition("/")[2] for row in rows.tolist()]
     ids = id_matrix([id_from_text(name, NODE_ID_BYTES) for name in names if is_node_id(name)], NODE_ID_BYTES)
@@ -224,14 +226,12 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
         definition = Definition.parse(attributes)
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
-            place, turn = str(attributes.get("place")), 0
-            while True:  # a call may run again, after its results were moved
-                key = definition.id, definition.target, turn
-                call = calls.setdefault(key, _Call(definition))
-                if owner_of(path) is not None or place not in call.outputs:
-                    break
-                turn += 1
-            if owner_of(path) is None:
+            place, is_result = str(attributes.get("place")), owner_of(path) is None
+            # The same call may run again after its results were moved.
+            turn = turns[definition.id, definition.target, place] if is_result else 0
+            turns[definition.id, definition.target, place] += is_result
+            call = calls.setdefault((definition.id, definition.target, turn), _Call(definition))
+            if is_result:
                 call.outputs[place] = path
             else:
                 call.states[path] = all_paths[row]
@@ -600,14 +600,14 @@ def _require_allowed(rows: Sequence[DerivedArray], task: Refresh) -> None:
 class RefreshChain:
     """The phases of a refresh: the rounds of one call after the other, on the results of those before.
 
-    ``only`` are the results that change; None: all that can be computed. ``planned`` are dry runs of the
-    calls on the version ``snapshot``.
+    ``only`` are the results that change; None: all that can be computed. ``dry_runs`` are those of the calls
+    on the version ``snapshot``.
     """
 
     task: Refresh
     only: frozenset[str] | None = None
     snapshot: str = ""
-    planned: Mapping[str, BlockRun] = field(default_factory=dict)
+    dry_runs: Mapping[str, BlockRun] = field(default_factory=dict)
     calls: list[_Call] = field(default_factory=list)
     run: BlockRun | None = None
 
@@ -641,9 +641,9 @@ class RefreshChain:
                 raise
             _log.warning("%s stays behind: %s", ", ".join(call.outputs.values()), error)
             return Tasks([])
-        planned = self.planned.get(call.key) if session.snapshot_id == self.snapshot else None
-        if planned is not None and self.only is not None and self.only.isdisjoint(run.view.first_paths):
-            run.planned = planned.selections
+        dry_run = self.dry_runs.get(call.key) if session.snapshot_id == self.snapshot else None
+        if dry_run is not None and self.only is not None and self.only.isdisjoint(run.view.first_paths):
+            run.dry_selections = dry_run.selections
         tasks = run.prepare(session)
         if self.task.edits == "refuse":
             _require_own([each.path for each in run.results() if each.is_edited])
