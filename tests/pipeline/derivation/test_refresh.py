@@ -27,6 +27,7 @@ from frazil.pipeline import (
     map_blocks,
     pyramid,
     rechunk,
+    reduce,
     refresh,
     write_audit_publish,
 )
@@ -231,6 +232,16 @@ def test_results_that_were_moved_or_deleted(tmp_path: Path) -> None:
     ]
     assert arrays_of(repo, "coarse") == from_nothing(repo, OPERATIONS["coarsen"])
     assert "half" not in zarr.open_group(repo.readonly_session("main").store, mode="r")
+
+
+def test_a_call_that_runs_again_after_a_move_of_its_results() -> None:
+    repo, names = archive(), ("mean", "max", "count", "std")
+    for moved in ("one", "two", "three"):
+        reduce(repo, "data/t", "time", names, to=Target(repo, group="all"), **INLINE)
+        session = repo.rearrange_session("main")
+        session.move("/all", f"/{moved}")
+        session.commit("move")
+    assert refresh(repo, **INLINE).report.is_current
 
 
 def test_the_reference_writes_the_source(tmp_path: Path) -> None:
