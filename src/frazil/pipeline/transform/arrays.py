@@ -18,6 +18,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.abc.codec import ArrayArrayCodec, Codec
+from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from frazil import cf
 from frazil.arguments import misfit
@@ -109,10 +110,9 @@ class ArrayInfo:
     def array(self) -> zarr.Array[Any]:
         """An empty array of this kind, for its data type and fill value."""
         self.grid  # noqa: B018  # it refuses irregular grids
-        store = zarr.storage.MemoryStore()
-        buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(self.encoded())
-        zarr.core.sync.sync(store.set("zarr.json", buffer))
-        return zarr.open_array(store, mode="r", zarr_format=3)
+        place = zarr.storage.StorePath(zarr.storage.MemoryStore())
+        metadata = ArrayV3Metadata.from_dict(copy.deepcopy(self.document))
+        return zarr.Array(zarr.AsyncArray(metadata, place))
 
     @property
     def dtype(self) -> np.dtype[Any]:
