@@ -19,7 +19,7 @@ from tests.support.tiers import deep
 import frazil
 from frazil.format.ids import id_to_text
 from frazil.handle.repository import context_of
-from frazil.history.undo import UNDO, fields_of
+from frazil.history.undo import UNDO, StateField, fields_of
 from frazil.history.versions import BisectReport, version_changes
 from frazil.ops import UpdateType
 from frazil.repository.catalog import presentation
@@ -276,6 +276,24 @@ def test_a_branch_undo_goes_on_behind_a_deleted_branch(repo: frazil.Repository) 
     repo.history.redo().apply()
     repo.history.redo().apply()
     assert repo.list_branches() == {"main"}
+
+
+def test_an_undo_of_a_branch_leaves_and_names_what_later_updates_have_changed(
+    repo: frazil.Repository,
+) -> None:
+    start = next(repo.ops_log()).updated_at
+    repo.set_metadata({"a": 1})
+    commit(repo, "c")
+    tip = repo.lookup_branch("main")
+    repo.history.restore_to(start).apply()
+    repo.set_metadata({"a": 2})
+    before = state(repo)
+    plan = repo.history.undo(branch="main")
+    assert any("metadata `a`" in note for note in plan.notes)
+    plan.apply()
+    assert repo.lookup_branch("main") == tip
+    after = state(repo)
+    assert {name for name in before if before[name] != after[name]} == {(StateField.BRANCH, "main")}
 
 
 def test_many_updates_that_are_undone_one_by_one(repo: frazil.Repository) -> None:

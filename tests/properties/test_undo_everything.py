@@ -150,7 +150,7 @@ class Undoing(RuleBasedStateMachine):
         for other in [each for each in self.current if each.time >= done.time]:
             had = bool(other.left)
             other.left = {name: each for name, each in other.left.items() if name not in changes}
-            if other is done or (had and not other.left):
+            if had and not other.left:
                 self.current.remove(other)
 
     def check_report(self, done: Done, report: Any) -> None:
@@ -312,11 +312,13 @@ class Undoing(RuleBasedStateMachine):
         every = [each for each in self.current if (StateField.BRANCH, name) in each.left]
         if not every:
             return
-        done = every[-1]
-        if not self.is_possible(inverse(done.left)):
+        done, state = every[-1], self.states[-1][1]
+        # Other fields of the update may have changed since: they stay.
+        left = {key: change for key, change in done.left.items() if state.get(key) == change[1]}
+        if not self.is_possible(inverse(left)):
             self.refused(lambda: self.repo.history.undo(branch=name).apply())
             return
-        self.take_back(done, done.left, self.repo.history.undo(branch=name).apply())
+        self.take_back(done, left, self.repo.history.undo(branch=name).apply())
         self.check()
 
     @precondition(lambda self: self.every)

@@ -434,13 +434,15 @@ _FOR_GOOD: Final = {
 class _Candidate:
     """An update that an undo may take, with its changes that are not undone.
 
-    ``fields`` has the fields that undos have returned to earlier states, with these states.
+    ``fields`` has the fields that undos have returned to earlier states, with these states. ``later`` are
+    changes of fields that later updates have changed again: an undo does not reach them.
     """
 
     step: UpdateStep
     before: Place
     changes: list[FieldChange]
     fields: dict[str, Place]
+    later: tuple[FieldChange, ...] = ()
 
 
 def undo(context: Context, *, branch: str | None = None, at: int | None = None) -> UndoPlan:
@@ -457,6 +459,7 @@ def undo(context: Context, *, branch: str | None = None, at: int | None = None) 
     notes = []
     if unchanged is not None:
         notes = [f"{_name(unchanged)} changed nothing. The newest update with changes is {_name(original)}"]
+    notes += [f"the {each.subject} has changed since, and stays as it is" for each in candidate.later]
     changes = [replace(each, before=each.after, after=each.before) for each in candidate.changes]
 
     def recorded(current: UndoState, at: int) -> UndoRecord:
@@ -553,7 +556,9 @@ def _candidates(history: UndoLog, branch: str | None) -> Iterator[_Candidate]:
             and (each.subject not in fields or step.place.time <= fields[each.subject].time)
         ]
         if left or not changes:
-            yield _Candidate(step, place, left, fields)
+            values = ((each, now.get((each.part, each.name))) for each in changes)
+            later = tuple(each for each, value in values if value not in (each.before, each.after))
+            yield _Candidate(step, place, left, fields, later)
 
 
 def _oldest(*places: Mapping[str, Place]) -> dict[str, Place]:
