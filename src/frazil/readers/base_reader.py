@@ -401,7 +401,7 @@ class Reader:
         self._schema = FileSchema(
             url=file.url,
             format=self.format,
-            size=file.size,
+            size=(file.compressed or file).size,
             fingerprint=self.fingerprint(),
             group=self.group,
             etag=file.etag,

@@ -3,26 +3,34 @@
 A file is a path, a ``file:`` URL, or an object: ``s3://bucket/key``, ``gs://bucket/key``,
 ``az://account/container/key``, ``https://host/path`` (see `frazil.storage.urls`). Objects are read in
 ranges. A library that reads from file objects gets a file object that caches blocks (``open``). A library
-that reads from paths gets a temporary copy (``local``), which is removed at the end.
+that reads from paths gets a temporary copy (``local``), which is removed at the end. A file that is
+compressed as a whole is decompressed to a temporary file (``decompressed``).
 """
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
 import io
+import lzma
 import os
 import pickle
 import shutil
 import tempfile
+import weakref
+import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, override
+
+import zstandard
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.storage.base import Storage
@@ -135,9 +143,12 @@ ENDS: Final = 64 << 10
 LARGEST_COPY: Final = 16 << 30
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class SourceFile:
-    """One file: a local file at ``path``, or else the object ``key`` of ``storage``."""
+    """One file: a local file at ``path``, or else the object ``key`` of ``storage``.
+
+    ``compressed`` is the file whose decompressed content this temporary file has.
+    """
 
     url: str
     size: int
@@ -146,6 +157,7 @@ class SourceFile:
     path: str | None = None
     storage: Storage | None = None
     key: str = ""
+    compressed: SourceFile | None = None
     _head: bytes | None = field(default=None, init=False, repr=False)
 
     def read(self, start: int, stop: int) -> bytes:
@@ -219,10 +231,87 @@ class SourceFile:
 
     def fingerprint(self) -> str:
         """Return a digest of size, etag and both ends: 32 hexadecimal digits, equal for copies of a file."""
+        if self.compressed is not None:
+            return self.compressed.fingerprint()
         tail = self.head if self.size <= ENDS else self.read(self.size - ENDS, self.size)
         hashed = hashlib.sha256(f"{self.size} {self.etag or ''} ".encode())
         hashed.update(len(self.head).to_bytes(8, "little") + self.head + tail)
         return hashed.hexdigest()[:32]
+
+
+# Files that are compressed as a whole
+
+#: The bytes of zstd that are decompressed at once: at most 32 MB of content.
+_ZSTD_STEP: Final = 1 << 10
+_DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+
+
+def _zstd_content(raw: Any) -> Iterator[bytes]:
+    """Yield the content of the frames of a file. A frame without its end is an error."""
+    decoder = None
+    while data := raw.read(_ZSTD_STEP):
+        while data:
+            decoder = decoder or zstandard.ZstdDecompressor().decompressobj()
+            yield decoder.decompress(data)
+            data, decoder = (decoder.unused_data, None) if decoder.eof else (b"", decoder)
+    if decoder is not None:
+        raise EOFError("the file ends within a frame")
+
+
+def _content_with(opener: Callable[[Any], Any]) -> Callable[[Any], Iterator[bytes]]:
+    def content(raw: Any) -> Iterator[bytes]:
+        with opener(raw) as file:
+            yield from iter(lambda: file.read(BLOCK), b"")
+
+    return content
+
+
+#: The first bytes of a file -> the program that has compressed it, and what yields the content.
+_COMPRESSIONS: Final = {
+    b"\x1f\x8b": ("gzip", _content_with(gzip.open)),
+    b"BZh": ("bzip2", _content_with(bz2.open)),
+    b"\xfd7zXZ\0": ("xz", _content_with(lzma.open)),
+    b"\x28\xb5\x2f\xfd": ("zstd", _zstd_content),
+}
+
+
+def _content(file: SourceFile, program: str, parts: Callable[[Any], Iterator[bytes]]) -> Iterator[bytes]:
+    try:
+        with file.open() as raw:
+            yield from parts(raw)
+    except _DAMAGED as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            with file_access(file.url):
+                raise
+        raise damaged(file.url, f"a file of {program}", f"{type(error).__name__}: {error}") from error
+
+
+def decompressed(file: SourceFile) -> SourceFile:
+    """Return the content of a file that is compressed as a whole, as a temporary file; else the file itself.
+
+    The temporary file is deleted with the returned object.
+    """
+    chosen = next((each for magic, each in _COMPRESSIONS.items() if file.head.startswith(magic)), None)
+    if chosen is None:
+        return file
+    handle, path = tempfile.mkstemp(prefix="frazil-")
+    content = SourceFile(file.url, 0, file.modified, file.etag, path, compressed=file)
+    weakref.finalize(content, _delete, path)
+    with os.fdopen(handle, "wb") as copy:
+        for part in _content(file, *chosen):
+            content.size += copy.write(part)
+            if content.size > LARGEST_COPY:
+                raise InvalidInputError(
+                    f"{file.url}: the content of a compressed file must have at most {LARGEST_COPY} bytes. "
+                    "Decompress it, and use the file inside",
+                    ErrorKind.INVALID_OBJECT_SIZE,
+                )
+    return content
+
+
+def _delete(path: str) -> None:
+    with suppress(OSError):  # another process may have cleaned the folder
+        os.unlink(path)
 
 
 # The storage of a URL

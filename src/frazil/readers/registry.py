@@ -13,7 +13,7 @@ from typing import Any, Final
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
 from frazil.readers.base_reader import Reader
-from frazil.readers.files import SourceFile, damaged, find_file, local_path, object_storage
+from frazil.readers.files import SourceFile, damaged, decompressed, find_file, local_path, object_storage
 
 HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 
@@ -46,15 +46,8 @@ ALIASES: Final = {
     **dict.fromkeys(("tiff", "cog"), "geotiff"),
     **dict.fromkeys(("zarr2", "zarr3"), "zarr"),
 }
-#: The first bytes of a file that is compressed as a whole -> the program.
-_COMPRESSED: Final = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x1f\x9d": "compress",
-    b"PK\3\4": "zip",
-}
+#: The first bytes of a file that a program has compressed as a whole, and that no reader decompresses.
+_COMPRESSED: Final = {b"\x1f\x9d": "compress", b"PK\3\4": "zip"}
 #: A directory, or a prefix of a bucket, with one of these documents is a group or an array of Zarr.
 _ZARR_DOCUMENTS: Final = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
@@ -73,7 +66,8 @@ def open_source(
     arguments = {"group": group, **options}
     if name != "zarr":
         try:
-            source = find_file(url, storage_options)  # first, because that is only one request
+            # First, because that is only one request.
+            source = decompressed(find_file(url, storage_options))
             name = name or sniff(source)
         except IcechunkError:
             if name is not None or source is not url or not is_zarr(url, storage_options):

@@ -468,7 +468,10 @@ def _virtual(
     for name, variable in schema.variables.items():
         if variable.coordinate:
             continue
-        references = reader.references(name)
+        if reader.file.compressed is None:
+            references = reader.references(name)
+        else:
+            references = NotVirtual("the file is compressed as a whole")
         if isinstance(references, NotVirtual):
             result[name] = references
             continue
