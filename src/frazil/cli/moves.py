@@ -431,6 +431,7 @@ def ingest(
     reader_option: Annotated[
         Any, option(metavar="KEY=VALUE", multiple=True, callback=args.collected(args.key_value, dict))
     ],
+    rename: Annotated[Any, option(metavar="OLD=NEW,...", callback=args.converted(args.key_values, {}))],
     allow: Annotated[Any, option(metavar="KIND,...", callback=args.converted(args.comma_separated, ()))],
     message: args.Message,
     mode: Literal["create", "append", "insert", "upsert", "backfill"] = "create",
@@ -464,6 +465,7 @@ def ingest(
         format: The format of the files (recognised from each file).
         filter_by_keys: The GRIB fields to ingest: typeOfLevel=surface,stepType=instant (all).
         reader_option: An option of the reader of the format, VALUE as JSON or text: squeeze=false, page=2.
+        rename: New names of variables and dimensions; names that a file does not have are ignored.
         allow: Problems to tolerate: values, unordered, overlap, duplicate, hole.
         mode: How the files relate to existing data.
         branch: The branch to commit to.
@@ -500,6 +502,7 @@ def ingest(
         "source_group": source_group,
         "reader_options": {**reader_option, **({"filter_by_keys": filter_by_keys} if filter_by_keys else {})},
         "compound": compound,
+        "rename": rename,
         "engine": automatic if engine == "auto" else engine,
     }
     if inspect:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
-from frazil.readers.base_reader import Reader
+from frazil.readers.base_reader import Reader, RenamedReader
 from frazil.readers.files import SourceFile, damaged, decompressed, find_file, local_path, object_storage
 
 HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
@@ -58,9 +59,10 @@ def open_source(
     *,
     group: str = "/",
     storage_options: dict[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Reader:
-    """Open a file with the reader of its format."""
+    """Open a file with the reader of its format. ``rename`` has new names of variables and dimensions."""
     name = require_format(format)
     source: Any = url
     arguments = {"group": group, **options}
@@ -101,7 +103,7 @@ def open_source(
             ErrorKind.INVALID_KEY,
         )
     opened: Reader = reader(source, **arguments)
-    return opened
+    return RenamedReader(opened, rename) if rename else opened
 
 
 def require_format(format: str | None) -> str | None:

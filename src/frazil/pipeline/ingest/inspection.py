@@ -74,7 +74,7 @@ class FileLayout:
     differ from file to file (see `individual_names`). ``adds_axis``: files do not have the concat dimension,
     and each file is one step of it. ``virtual`` are the chunks of data for references, None for copies.
     ``skipped`` are variables that no array can hold, and attributes that cannot be read, with the reasons.
-    ``groups`` are the paths of the groups below, of the first file.
+    ``groups`` are the paths of the groups below, of the first file. ``renamed`` are new names by old ones.
     """
 
     format: str
@@ -87,12 +87,13 @@ class FileLayout:
     virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         """A hash of the layout, 32 hexadecimal digits."""
         parts = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
-        mappings = (self.variables, self.dims, self.values, self.virtual or {}, self.skipped)
+        mappings = (self.variables, self.dims, self.values, self.virtual or {}, self.skipped, self.renamed)
         parts += [sorted(map(repr, each.items())) for each in mappings]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
@@ -146,6 +147,7 @@ def layout_of(
         virtual,
         schema.skipped,
         tuple(each for each in schema.groups if HIDDEN not in each.split("/")),
+        schema.renamed,
     )
     return layout, tuple(sorted(own))
 

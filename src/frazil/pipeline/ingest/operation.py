@@ -214,6 +214,7 @@ def inspect_files(
         storage_options: Options of the storage of the files, such as ``region`` or ``anonymous``.
         reader_options: Options of the reader of the format, such as ``filter_by_keys`` for GRIB.
         compound: For HDF5 variables of compound types: ``"skip"`` (default) or ``"fields"``; see `ingest`.
+        rename: New names of variables and dimensions, by their names in the files; see `ingest`.
         allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
         unpack: Whether the ingest would store unpacked values: then files may have different packing.
         engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
@@ -289,6 +290,9 @@ def ingest(
         compound: What becomes of HDF5 variables of compound types. ``"skip"`` (default) leaves them out with
             a note. ``"fields"`` makes an array of each field: the field ``speed`` of ``wind`` becomes
             ``wind_speed``, with the attributes of ``wind``.
+        rename: New names of variables and dimensions, by their names in the files: ``{"T2": "t2m"}``. A name
+            that a file does not have is ignored, so files with old and with new names are one dataset.
+            Attributes such as ``coordinates`` get the new names, too. All other arguments use the new names.
         engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
             None: `default_engine()`.
         job_id: The id of the job. A second call with the same id continues an interrupted ingest, or

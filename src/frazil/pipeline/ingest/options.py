@@ -30,7 +30,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import RunOptions
 from frazil.jobs.progress import Progress
-from frazil.readers.base_reader import Reader
+from frazil.readers.base_reader import Reader, is_name
 from frazil.readers.files import local_path, object_storage
 from frazil.readers.registry import open_source, require_format
 from frazil.remedies import Remedy, argument, joined
@@ -86,7 +86,7 @@ OTHER_GROUP: Final = "Ingest the files into another group"
 TABLE: Final[dict[str, ProblemKind]] = {
     "damaged": ProblemKind("not a file of a known format, truncated, or cannot be decoded"),
     "unreadable": ProblemKind("the storage has no file with this name"),
-    "format": ProblemKind("compressed as a whole, or references of another library"),
+    "format": ProblemKind("an archive (zip), or references of another library"),
     "options": ProblemKind(
         "this call cannot open the file: wrong group or reader options, or a library that fails to import",
         remedy=Remedy(
@@ -148,6 +148,7 @@ TABLE: Final[dict[str, ProblemKind]] = {
         remedy=Remedy("{} replaces the values, 'ignore' keeps them", (argument(on_change="rewrite"),)),
     ),
     "types": ProblemKind("variables or attributes of types that no array can hold: they are left out"),
+    "renamed": ProblemKind("variables or dimensions that get other names"),
     "groups": ProblemKind(
         "groups below the group that is read: they are left out",
         remedy=Remedy("{} reads one of them, for another group", (argument(source_group=...),)),
@@ -222,12 +223,18 @@ class FileAccess:
     group: str = "/"
     storage_options: Mapping[str, Any] | None = None
     reader_options: Mapping[str, Any] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
 
     def open(self, url: str) -> Reader:
         """Open a file with the reader of its format."""
         storage_options = None if self.storage_options is None else dict(self.storage_options)
         return open_source(
-            url, self.format, group=self.group, storage_options=storage_options, **self.reader_options
+            url,
+            self.format,
+            group=self.group,
+            storage_options=storage_options,
+            rename=self.rename,
+            **self.reader_options,
         )
 
 
@@ -413,6 +420,7 @@ class FileOptions(TypedDict, total=False):
     storage_options: Mapping[str, Any] | None
     reader_options: Mapping[str, Any] | None
     compound: Compound
+    rename: Mapping[str, str] | None
 
 
 class InspectionOptions(FileOptions, total=False):
@@ -459,6 +467,7 @@ class IngestRequest:
     storage_options: Mapping[str, Any] | None = None
     reader_options: Mapping[str, Any] | None = None
     compound: Compound = "skip"
+    rename: Mapping[str, str] | None = None
     engine: Engine | EngineName | None = None
     job_id: str | None = None
     message: str | None = None
@@ -494,7 +503,13 @@ class IngestRequest:
         # Only HDF5 has compound types, so other readers do not know the option.
         compound = {} if self.compound == "skip" else {"compound": self.compound}
         options = {**(self.reader_options or {}), **compound}
-        values["access"] = FileAccess(self.format, self.source_group, self.storage_options, options)
+        rename = {str(old): str(new) for old, new in (self.rename or {}).items()}
+        for name in itertools.filterfalse(is_name, rename.values()):
+            raise InvalidInputError(
+                f"rename must give names that an array can have, without `/`, got {name!r}",
+                ErrorKind.INVALID_KEY,
+            )
+        values["access"] = FileAccess(self.format, self.source_group, self.storage_options, options, rename)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -510,6 +525,7 @@ class IngestRequest:
                 name: sorted(map(repr, each.items())) for name, each in (self.encoding or {}).items()
             },
             **({"compound": "fields"} if "compound" in self.access.reader_options else {}),
+            **({"rename": dict(sorted(self.access.rename.items()))} if self.access.rename else {}),
         }
 
 

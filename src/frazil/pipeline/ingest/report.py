@@ -36,10 +36,12 @@ def notes(dataset: Dataset) -> list[Problem]:
             continue
         layout, alike = inspection.layouts[code], f" ({count:,} such files)" if count > 1 else ""
         types = [f"{name} ({why})" for name, why in layout.skipped.items()]
-        for kind, names in {"types": types, "groups": layout.groups}.items():
+        renamed = [f"{old} to {new}" for old, new in layout.renamed.items()]
+        for kind, names in {"types": types, "groups": layout.groups, "renamed": renamed}.items():
             if names:
+                what = "renamed" if kind == "renamed" else "left out"
                 more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-                text = f"left out{alike}: {', '.join(names[:_NAMED])}{more}"
+                text = f"{what}{alike}: {', '.join(names[:_NAMED])}{more}"
                 problems.append(Problem(kind, text, inspection.urls[row], fatal=False))
     for family in dataset.families:
         url, lengths = inspection.urls[int(family.files[0])], inspection.length[family.files]
