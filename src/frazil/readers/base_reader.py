@@ -506,9 +506,12 @@ class RenamedReader(Reader):
         return {new: old for old, new in self._used.items() if old in self._reader.schema().variables}
 
     def _renamed(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the names in the dataset of names in the file."""
         return tuple(self._used.get(name, name) for name in names)
 
     def _renamed_attributes(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return attributes with the new names of the variables and dimensions that they name."""
+
         def new_name(word: re.Match[str]) -> str:
             return self._used.get(word[0], word[0])
 

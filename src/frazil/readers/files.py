@@ -259,6 +259,8 @@ def _zstd_content(raw: Any) -> Iterator[bytes]:
 
 
 def _content_with(opener: Callable[[Any], Any]) -> Callable[[Any], Iterator[bytes]]:
+    """Return a function that yields the content of a file in blocks, by a module of Python."""
+
     def content(raw: Any) -> Iterator[bytes]:
         with opener(raw) as file:
             yield from iter(lambda: file.read(BLOCK), b"")
@@ -276,6 +278,7 @@ _COMPRESSIONS: Final = {
 
 
 def _content(file: SourceFile, program: str, parts: Callable[[Any], Iterator[bytes]]) -> Iterator[bytes]:
+    """Yield the content of a file. Errors of the program become ``FormatError`` with the name of the file."""
     try:
         with file.open() as raw:
             yield from parts(raw)
@@ -302,8 +305,8 @@ def decompressed(file: SourceFile) -> SourceFile:
             content.size += copy.write(part)
             if content.size > LARGEST_COPY:
                 raise InvalidInputError(
-                    f"{file.url}: the content of a compressed file must have at most {LARGEST_COPY} bytes. "
-                    "Decompress it, and use the file inside",
+                    f"{file.url}: the content of a compressed file must have at most {LARGEST_COPY} bytes, "
+                    "got more. Decompress it, and use the file inside",
                     ErrorKind.INVALID_OBJECT_SIZE,
                 )
     return content

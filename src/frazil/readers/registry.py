@@ -68,8 +68,8 @@ def open_source(
     arguments = {"group": group, **options}
     if name != "zarr":
         try:
-            # First, because that is only one request.
-            source = decompressed(find_file(url, storage_options))
+            source = find_file(url, storage_options)  # first, because that is only one request
+            source = decompressed(source)
             name = name or sniff(source)
         except IcechunkError:
             if name is not None or source is not url or not is_zarr(url, storage_options):

@@ -56,10 +56,11 @@ class DigestTable:
         texts = (str(stored.attrs.get(name, "")) for name in ("place", "key"))
         return DigestTable(np.asarray(stored[...]), definition, *texts)
 
-    def write(self, session: Session, path: str, old: DigestTable | None) -> None:
-        """Store the table, and only those of its chunks that differ from the stored table ``old``."""
+    def write(self, session: Session, path: str) -> None:
+        """Store the table, and only those of its chunks that change."""
         at = table_path(session, path)
         attributes = {"path": path, "place": self.place, "key": self.key, **self.definition.as_json()}
+        old = DigestTable.read(session, path)
         is_new = old is None or old.words.ndim != self.words.ndim
         if is_new:
             rows = (1,) * (self.words.ndim - 1)

@@ -270,7 +270,6 @@ class BlockRun:
     hashes: dict[int, ChunkHashes] = field(default_factory=dict)
     dry_selections: Mapping[int, ChunkSelection] = field(default_factory=dict)
     selections: dict[int, ChunkSelection] = field(default_factory=dict)
-    tables: dict[str, DigestTable | None] = field(default_factory=dict)
     transferred: dict[str, U64] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     edited: set[str] = field(default_factory=set)
@@ -347,8 +346,7 @@ class BlockRun:
         own = own_hashes(session, array.path, cells(array.shape, array.grid))
         place = self.places.get(array.path) or array.path.removeprefix(self.target.path("").rstrip("/"))
         words = np.concatenate([digests, own[..., None]], axis=-1)
-        old = self.tables.get(array.path) or DigestTable.read(session, array.path)
-        DigestTable(words, self.definition, place, key).write(session, array.path, old)
+        DigestTable(words, self.definition, place, key).write(session, array.path)
 
     def results(self) -> list[ResultState]:
         """Return what the run finds of each result."""
@@ -535,7 +533,6 @@ class BlockRun:
         if not self.view.is_refresh:
             return ChunkSelection(everything, digests, nothing, text)
         tables = {each.path: DigestTable.read(session, each.path) for each in computed.new}
-        self.tables |= tables
         mask, edited, reason = np.zeros(counts, np.bool_), set[str](), ""
         for path, table in tables.items():
             if table is None:

@@ -221,17 +221,17 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     ids = id_matrix([id_from_text(name, NODE_ID_BYTES) for name in names if is_node_id(name)], NODE_ID_BYTES)
     owners = np.flatnonzero(np.isin(id_keys(nodes.ids), id_keys(ids))).tolist()
     by_id = {bytes(nodes.ids[row]): all_paths[row] for row in owners}
-    found = list[tuple[str, str, str, Definition]]()
+    tables = list[tuple[str, str, str, Definition]]()
     for table in (all_paths[row] for row in rows[nodes.is_array[rows]].tolist()):
         attributes, node = array_info(session, table).attributes, table.rpartition("/")[2]
         definition = Definition.parse(attributes)
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
-            found.append((path, str(attributes.get("place")), table, definition))
+            tables.append((path, str(attributes.get("place")), table, definition))
         elif definition is not None:
             orphans.append(table)
     # Results of one call are in one group, unless they were moved apart.
-    for path, place, table, definition in sorted(found, key=lambda each: each[0].removesuffix(each[1])):
+    for path, place, table, definition in sorted(tables, key=lambda each: each[0].removesuffix(each[1])):
         is_result = owner_of(path) is None
         # The same call may run again after its results were moved.
         turn = turns[definition.id, definition.target, place] if is_result else 0
