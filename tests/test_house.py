@@ -63,7 +63,7 @@ frazil_import: OF_REPOSITORY CORE
 readers: storage
 jobs: ROOMS survey
 pipeline.derivation: ROOMS jobs maintenance pipeline.transform pipeline.reductions
-pipeline.ingest: ROOMS jobs readers maintenance pipeline.derivation
+pipeline.ingest: ROOMS jobs readers maintenance pipeline.derivation pipeline.transform
 pipeline.transform: ROOMS jobs pipeline.derivation
 pipeline.reductions: ROOMS jobs pipeline.derivation pipeline.transform
 pipeline.validation: ROOMS jobs pipeline.reductions

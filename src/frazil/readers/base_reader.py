@@ -9,15 +9,13 @@ format, and ``StorageError`` if it cannot be read at all.
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 from threading import Lock
-from typing import Any, ClassVar, Final, Self, override
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,8 +122,8 @@ class FileSchema:
 
     ``fingerprint`` is that of `SourceFile`. ``coords`` are the raw values of each one-dimensional variable
     with the name of its dimension. Virtual references store ``etag`` or ``modified``. ``groups`` are the
-    paths of the groups below, ``skipped`` the variables that no array can hold, with the reasons. ``renamed``
-    are the new names of variables and dimensions, by the names in the file.
+    paths of the groups below, ``skipped`` the variables that no array can hold, with the reasons. ``changes``
+    are the kinds and the texts of what differs from the file, such as a new name.
     """
 
     url: str
@@ -142,7 +140,7 @@ class FileSchema:
     modified: datetime | None = None
     groups: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
-    renamed: dict[str, str] = field(default_factory=dict)
+    changes: tuple[tuple[str, str], ...] = ()
 
 
 #: The location code of an inline chunk, whose bytes are in ``ChunkReferences.inline``.
@@ -256,9 +254,9 @@ def references_to_file(
 
 
 #: Attributes that name coordinates, by the CF conventions.
-_NAMES_COORDINATES: Final = ("coordinates", "bounds", "climatology", "grid_mapping")
+NAMES_COORDINATES: Final = ("coordinates", "bounds", "climatology", "grid_mapping")
 #: Attributes that name other variables (CF and UGRID): scalars among these variables are not data.
-_NAMES_OTHERS: Final = ("formula_terms", "cell_measures", "ancillary_variables", "mesh", "geometry")
+NAMES_OTHERS: Final = ("formula_terms", "cell_measures", "ancillary_variables", "mesh", "geometry")
 
 
 def coordinate_names(variables: Iterable[VariableSchema], attrs: Mapping[str, Any]) -> set[str]:
@@ -266,7 +264,7 @@ def coordinate_names(variables: Iterable[VariableSchema], attrs: Mapping[str, An
     named, others, scalars = set[str](), set[str](), set[str]()
     lists: list[tuple[Mapping[str, Any], tuple[str, ...], set[str]]] = [(attrs, ("coordinates",), named)]
     for each in variables:
-        lists += [(each.attrs, _NAMES_COORDINATES, named), (each.attrs, _NAMES_OTHERS, others)]
+        lists += [(each.attrs, NAMES_COORDINATES, named), (each.attrs, NAMES_OTHERS, others)]
         named.update([each.name] if each.dims == (each.name,) else ())
         scalars.update(() if each.dims else [each.name])
     for attributes, names, target in lists:
@@ -325,7 +323,7 @@ class FileContents:
     unlimited: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
-    renamed: dict[str, str] = field(default_factory=dict)
+    changes: tuple[tuple[str, str], ...] = ()
 
 
 #: ``(start, stop)`` for each dimension.
@@ -406,7 +404,7 @@ class Reader:
         self._schema = FileSchema(
             url=file.url,
             format=self.format,
-            size=(file.compressed or file).size,
+            size=(file.original or file).size,
             fingerprint=self.fingerprint(),
             group=self.group,
             etag=file.etag,
@@ -461,101 +459,3 @@ class Reader:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-#: Attributes with names of variables or dimensions -> the words that are such names, and not other terms.
-_WORDS: Final = {
-    **dict.fromkeys((*_NAMES_COORDINATES, *_NAMES_OTHERS), re.compile(r"[^\s:]+")),
-    **dict.fromkeys(("formula_terms", "cell_measures"), re.compile(r"[^\s:]+(?=\s|$)")),
-    "cell_methods": re.compile(r"[^\s:]+(?=:)"),
-}
-
-
-class RenamedReader(Reader):
-    """An open file whose variables and dimensions have other names: ``new_names`` by the names in the file.
-
-    Names that the file does not have are ignored. Attributes that name variables have the new names.
-    """
-
-    def __init__(self, reader: Reader, new_names: Mapping[str, str]) -> None:
-        super().__init__(reader.file, reader.group)
-        self._stack.callback(reader.close)
-        self._reader = reader
-        self._new_names = new_names
-
-    @cached_property
-    def _used(self) -> dict[str, str]:
-        """The new names of the names that the file has."""
-        schema = self._reader.schema()
-        for names in (list(schema.variables), list(schema.dims)):
-            after = [self._new_names.get(name, name) for name in names]
-            for name, count in Counter(after).items():
-                if count > 1:
-                    same = [f"`{old}`" for old, new in zip(names, after, strict=True) if new == name]
-                    raise InvalidInputError(
-                        f"{self.file.url}: rename must give each variable and each dimension its own name, "
-                        f"got {name!r} for {' and '.join(same)}",
-                        ErrorKind.INVALID_KEY,
-                    )
-        every = dict.fromkeys((*schema.variables, *schema.dims))
-        return {name: new for name in every if (new := self._new_names.get(name, name)) != name}
-
-    @cached_property
-    def _old(self) -> dict[str, str]:
-        """The names in the file of the variables with new names."""
-        return {new: old for old, new in self._used.items() if old in self._reader.schema().variables}
-
-    def _renamed(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names in the dataset of names in the file."""
-        return tuple(self._used.get(name, name) for name in names)
-
-    def _renamed_attributes(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return attributes with the new names of the variables and dimensions that they name."""
-
-        def new_name(word: re.Match[str]) -> str:
-            return self._used.get(word[0], word[0])
-
-        named = {name: words for name, words in _WORDS.items() if isinstance(attrs.get(name), str)}
-        return {**attrs, **{name: words.sub(new_name, attrs[name]) for name, words in named.items()}}
-
-    @override
-    def contents(self) -> FileContents:
-        schema, used = self._reader.schema(), self._used
-        variables = [
-            replace(
-                each,
-                name=used.get(each.name, each.name),
-                dims=self._renamed(each.dims),
-                attrs=self._renamed_attributes(each.attrs),
-            )
-            for each in schema.variables.values()
-        ]
-        return FileContents(
-            variables,
-            self._renamed_attributes(schema.attrs),
-            {used.get(name, name): size for name, size in schema.dims.items()},
-            frozenset(self._renamed(schema.unlimited)),
-            schema.groups,
-            dict(schema.skipped),
-            used,
-        )
-
-    @override
-    def _read_schema(self) -> FileSchema:
-        return replace(super()._read_schema(), format=self._reader.schema().format)
-
-    @override
-    def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
-        return self._reader.values(self._reader.variable(self._old.get(variable.name, variable.name)), bounds)
-
-    @override
-    def references(self, name: str) -> ChunkReferences | NotVirtual:
-        return self._reader.references(self._old.get(name, name))
-
-    @override
-    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
-        return self._reader.constant(self._old.get(name, name), region)
-
-    @override
-    def fingerprint(self) -> str:
-        return self._reader.fingerprint()

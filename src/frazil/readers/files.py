@@ -157,7 +157,7 @@ class SourceFile:
     path: str | None = None
     storage: Storage | None = None
     key: str = ""
-    compressed: SourceFile | None = None
+    original: SourceFile | None = None
     _head: bytes | None = field(default=None, init=False, repr=False)
 
     def read(self, start: int, stop: int) -> bytes:
@@ -231,8 +231,8 @@ class SourceFile:
 
     def fingerprint(self) -> str:
         """Return a digest of size, etag and both ends: 32 hexadecimal digits, equal for copies of a file."""
-        if self.compressed is not None:
-            return self.compressed.fingerprint()
+        if self.original is not None:
+            return self.original.fingerprint()
         tail = self.head if self.size <= ENDS else self.read(self.size - ENDS, self.size)
         hashed = hashlib.sha256(f"{self.size} {self.etag or ''} ".encode())
         hashed.update(len(self.head).to_bytes(8, "little") + self.head + tail)
@@ -297,10 +297,9 @@ def decompressed(file: SourceFile) -> SourceFile:
     chosen = next((each for magic, each in _COMPRESSIONS.items() if file.head.startswith(magic)), None)
     if chosen is None:
         return file
-    handle, path = tempfile.mkstemp(prefix="frazil-")
-    content = SourceFile(file.url, 0, file.modified, file.etag, path, compressed=file)
-    weakref.finalize(content, _delete, path)
-    with os.fdopen(handle, "wb") as copy:
+    content = temporary_file(file)
+    assert content.path is not None
+    with open(content.path, "wb") as copy:
         for part in _content(file, *chosen):
             content.size += copy.write(part)
             if content.size > LARGEST_COPY:
@@ -309,6 +308,15 @@ def decompressed(file: SourceFile) -> SourceFile:
                     "got more. Decompress it, and use the file inside",
                     ErrorKind.INVALID_OBJECT_SIZE,
                 )
+    return content
+
+
+def temporary_file(file: SourceFile) -> SourceFile:
+    """Return an empty temporary file for other contents of a file. It is deleted with the returned object."""
+    handle, path = tempfile.mkstemp(prefix="frazil-")
+    os.close(handle)
+    content = SourceFile(file.url, 0, file.modified, file.etag, path, original=file.original or file)
+    weakref.finalize(content, _delete, path)
     return content
 
 

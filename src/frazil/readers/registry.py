@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
-from frazil.readers.base_reader import Reader, RenamedReader
+from frazil.readers.adapters import DatedReader, DatePattern, RenamedReader
+from frazil.readers.base_reader import Reader
 from frazil.readers.files import SourceFile, damaged, decompressed, find_file, local_path, object_storage
 
 HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
@@ -59,17 +61,28 @@ def open_source(
     *,
     group: str = "/",
     storage_options: dict[str, Any] | None = None,
+    preprocess: Callable[..., Any] | None = None,
     rename: Mapping[str, str] | None = None,
+    dates: Mapping[str, DatePattern] | None = None,
+    convert: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Reader:
-    """Open a file with the reader of its format. ``rename`` has new names of variables and dimensions."""
+    """Open a file with the reader of its format.
+
+    ``preprocess`` is a function of its dataset, or of the file. ``rename`` are new names of variables and
+    dimensions, ``dates`` new coordinates, and ``convert`` units of variables.
+    """
     name = require_format(format)
+    function = None if preprocess is None else _module("function", "preprocess", "pipeline")
+    changes_file = function is not None and function.takes_paths(preprocess)
     source: Any = url
     arguments = {"group": group, **options}
     if name != "zarr":
         try:
             source = find_file(url, storage_options)  # first, because that is only one request
             source = decompressed(source)
+            if function is not None and changes_file:
+                source = function.changed_file(source, preprocess)
             name = name or sniff(source)
         except IcechunkError:
             if name is not None or source is not url or not is_zarr(url, storage_options):
@@ -78,17 +91,7 @@ def open_source(
     if source is url:
         arguments["storage_options"] = storage_options
     chosen = FORMATS[name]
-    try:
-        with needs(f"the reader of {chosen.module} files", extra=chosen.extra):
-            module = importlib.import_module(f"frazil.readers.{chosen.module}")
-    except MissingExtraError:
-        raise
-    except Exception as error:  # a broken library may raise any error
-        raise InvalidInputError(
-            f"the reader of this format needs {' and '.join(chosen.libraries)}, but the import failed with "
-            f"{type(error).__name__}: {error}. Install the library again",
-            ErrorKind.UNIMPLEMENTED,
-        ) from error
+    module = _module(chosen.module, f"the reader of {chosen.module} files", chosen.extra, chosen.libraries)
     reader = getattr(module, chosen.reader)
     unknown = sorted(options.keys() - set(reader.option_names))
     if unknown == ["compound"]:
@@ -103,7 +106,35 @@ def open_source(
             ErrorKind.INVALID_KEY,
         )
     opened: Reader = reader(source, **arguments)
-    return RenamedReader(opened, rename) if rename else opened
+    if function is not None and not changes_file:
+        opened = function.FunctionReader(opened, preprocess)
+    if rename:
+        opened = RenamedReader(opened, rename)
+    if dates:
+        opened = DatedReader(opened, dates)
+    if convert:
+        opened = _module("units", "convert", "units").ConvertedReader(opened, convert)
+    return opened
+
+
+def _module(name: str, feature: str, extra: str | None, libraries: tuple[str, ...] = ()) -> ModuleType:
+    """Import a module of this room, which needs an extra."""
+    try:
+        with needs(feature, extra=extra):
+            return importlib.import_module(f"frazil.readers.{name}")
+    except MissingExtraError:
+        raise
+    except Exception as error:  # a broken library may raise any error
+        raise InvalidInputError(
+            f"{feature} needs {' and '.join(libraries) or 'its libraries'}, but the import failed with "
+            f"{type(error).__name__}: {error}. Install the library again",
+            ErrorKind.UNIMPLEMENTED,
+        ) from error
+
+
+def require_units(convert: Mapping[str, str]) -> None:
+    """Raise ``InvalidInputError`` for texts that are no units of UDUNITS."""
+    _module("units", "convert", "units").require_units(convert)
 
 
 def require_format(format: str | None) -> str | None:

@@ -33,6 +33,7 @@ import zarr
 import zarr.errors
 from numpy.typing import NDArray
 from zarr.core.buffer import cpu
+from zarr.storage import MemoryStore
 
 from frazil.arguments import misfit
 from frazil.cf import coding_of, missing_element_of
@@ -40,7 +41,7 @@ from frazil.errors import ErrorKind, FormatError
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import Ragged
 from frazil.pipeline.ingest.inspection import ANY, VirtualChunks, native
-from frazil.readers.base_reader import ChunkReferences, VariableSchema
+from frazil.readers.base_reader import ChunkReferences, VariableSchema, bytes_codec
 from frazil.readers.zarr import fill_attributes
 from frazil.repository.session.session import Session
 from frazil.zarr_names import UnstableSpecificationWarning
@@ -269,6 +270,51 @@ def open_target(store: Any, path: str) -> zarr.Array[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnstableSpecificationWarning)
         return array_at(store, path, "r" if store.read_only else "r+")
+
+
+#: The parts of the metadata of an array that depend on its dtype.
+_OF_DTYPE: Final = ("data_type", "fill_value", "codecs")
+#: The codecs that can have values of any dtype.
+_ANY_DTYPE: Final = frozenset({"bytes", "zstd", "gzip", "blosc", "crc32c", "transpose", "sharding_indexed"})
+
+
+def widen_array(session: Session, target: TargetArray) -> bytes:
+    """Give an array of the group the dtype of the target, and return its old metadata: its chunks stay."""
+    stored = session.workspace.require_array(target.path).user_data
+    fresh: dict[str, Any] = {}
+    zarr.create_array(
+        MemoryStore(fresh), shape=(), dtype=target.dtype, fill_value=target.fill_value, zarr_format=3
+    )
+    document, other = json.loads(stored), json.loads(fresh["zarr.json"].to_bytes())
+    document |= {name: other[name] for name in ("data_type", "fill_value")}
+    document["codecs"] = [_of_size(each, target) for each in document["codecs"]]
+    document["attributes"] = dict(target.attrs)
+    session.workspace.set_node(target.path, json.dumps(document).encode())
+    return stored
+
+
+def _of_size(codec: dict[str, Any], target: TargetArray) -> dict[str, Any]:
+    """Return a codec for values of the dtype of the target."""
+    if codec["name"] not in _ANY_DTYPE:
+        raise misfit(
+            f"`{target.path}` must have codecs of any dtype to get {target.dtype}, got {codec['name']!r}. "
+            "Ingest the files into another group"
+        )
+    config = dict(codec.get("configuration", {}))
+    if codec["name"] == "bytes" and not config:  # the old dtype has one byte
+        return bytes_codec(target.dtype)
+    if "typesize" in config:
+        config["typesize"] = target.dtype.itemsize
+    if "codecs" in config:
+        config["codecs"] = [_of_size(each, target) for each in config["codecs"]]
+    return {**codec, "configuration": config} if config else codec
+
+
+def narrow_array(session: Session, path: str, stored: bytes) -> None:
+    """Give an array the dtype and the codecs of older metadata, in a session that only reads old chunks."""
+    workspace = session.workspace
+    document, old = json.loads(workspace.require_array(path).user_data), json.loads(stored)
+    workspace.set_node(path, json.dumps(document | {name: old[name] for name in _OF_DTYPE}).encode())
 
 
 def read_labels(array: zarr.Array[Any]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,9 @@ from frazil.pipeline.ingest.families import (
     family_of,
     inexact_text,
     members_of,
+    parts_of,
     problems_of,
+    variables_of,
 )
 from frazil.pipeline.ingest.inspection import Inspection, values_digest
 from frazil.pipeline.ingest.options import TABLE, FileProblem, Problem, SourceFiles
@@ -71,14 +73,19 @@ class Dataset:
     """
 
     def __init__(
-        self, inspection: Inspection, files: NDArray[np.bool_] | None = None, allow: Collection[str] = ()
+        self,
+        inspection: Inspection,
+        files: NDArray[np.bool_] | None = None,
+        allow: Collection[str] = (),
+        *,
+        unpack: bool = False,
     ) -> None:
         opened = inspection.layout >= 0
         self.inspection = inspection
         self.allow: frozenset[str] = frozenset(allow)
         self.good: NDArray[np.bool_] = opened if files is None else opened & files
         self.problems: list[Problem] = []
-        self.encodings: Final = Encodings(inspection)
+        self.encodings: Final = Encodings(inspection, unpack=unpack)
         self.dim: str | None = inspection.dim
         self.steps: Steps = NO_STEPS
         self._families: list[FileFamily] = []
@@ -103,15 +110,19 @@ class Dataset:
         If the files were inspected without a dimension, a scalar coordinate that differs from file to file
         becomes the dimension. ``only`` is a mask of the files to use. ``allow`` are the tolerated kinds.
         """
-        dataset = cls(inspection, only, allow)
+        dataset = cls(inspection, only, allow, unpack=unpack)
+        kinds: tuple[Literal["layout", "values", "packing"], ...] = ("layout", "values", "packing")
         candidates = dataset.good
         for members in members_of(inspection, candidates):
-            dataset._leave_out(different_files(inspection, members, "layout"))
-            dataset._leave_out(different_files(inspection, members[dataset.good[members]], "values"))
-            if not unpack:
-                dataset._leave_out(different_files(inspection, members[dataset.good[members]], "packing"))
-            files = members[dataset.good[members]]
-            dataset._families.append(family_of(inspection, files, individual=inspection.dim is None))
+            parts = parts_of(inspection, members) if "variables" in dataset.allow else [(members, None)]
+            for files, names in parts:
+                for kind in kinds[: 2 if unpack else 3]:
+                    mine = files[dataset.good[files]]
+                    dataset._leave_out(different_files(inspection, mine, names, kind))
+            for files, names in parts:
+                if len(mine := files[dataset.good[files]]):
+                    individual = inspection.dim is None
+                    dataset._families.append(family_of(inspection, mine, names, individual=individual))
         dataset._leave_out(dataset.encodings.choose(dataset.families, stored.variables))
         dataset.dim = dim = inspection.dim or dataset._scalar_dimension()
         if dim is None:
@@ -124,8 +135,10 @@ class Dataset:
             dataset._require_agreement()
         else:
             if inspection.dim is None:
-                families = [family_of(inspection, each.files, individual=False) for each in dataset.families]
-                dataset._families = families
+                dataset._families = [
+                    family_of(inspection, each.files, each.layout.variables, individual=False)
+                    for each in dataset.families
+                ]
             for family in dataset.families:
                 variable = family.layout.variables.get(dim)
                 if variable is not None and variable.dims not in ((), (dim,)):
@@ -138,8 +151,7 @@ class Dataset:
             dataset._order_steps(dim)
             dataset._find_refused_steps(candidates & ~dataset.good, dim)
             dataset._find_missing_labels()
-        for family in dataset.families:
-            dataset.problems += family_notes(inspection, family)
+        dataset._add_notes()
         return dataset
 
     @classmethod
@@ -202,6 +214,28 @@ class Dataset:
             else:
                 self.good[each.file] = False
                 self.problems.append(Problem(each.kind, each.text, url))
+
+    def _add_notes(self) -> None:
+        """Note other attributes, and variables that only some files have."""
+        inspection, names = self.inspection, set[str]()
+        count_of = np.zeros(len(self.good), np.int64)
+        for files in members_of(inspection, self.members):
+            count_of[files] = len(files)
+        for family in self.families:
+            new = family.layout.variables.keys() - names
+            names |= new
+            self.problems += family_notes(inspection, family, new)
+            first, count = int(family.files[0]), len(family.files)
+            if count < count_of[first] and new:
+                text = f"{', '.join(sorted(new))} in only {count:,} of {count_of[first]:,} files, and missing"
+                url = inspection.urls[first]
+                self.problems.append(Problem("variables", f"{text} elsewhere", url, fatal=False))
+        for name in self.encodings.conversions:
+            if (variable := self.variables[name]).coordinate:
+                continue
+            found = {str(each.dtype) for each in variables_of(inspection, np.flatnonzero(self.members), name)}
+            text = f"{name} is stored as {variable.dtype}, and is {', '.join(sorted(found))} in the files"
+            self.problems.append(Problem("dtype", text, fatal=False))
 
     def _find_members(self) -> None:
         """Find the files with the same data variables, with all their differences."""
@@ -340,6 +374,14 @@ class Dataset:
             or any(self.dim in each.dims for each in family.layout.variables.values())
         ]
 
+    @property
+    def _sequences(self) -> list[NDArray[np.int64]]:
+        """The files that follow each other: those of families with a common file."""
+        following = np.zeros_like(self.good)
+        for family in self._following:
+            following[family.files] = True
+        return members_of(self.inspection, following)
+
     def _order_steps(self, dim: str) -> None:
         """Find the positions of steps, and leave out files whose steps have no position."""
         steps = self._find_labels(dim)
@@ -353,8 +395,7 @@ class Dataset:
             start = np.concatenate([[0], np.cumsum(np.where(self.good, self.inspection.length, 0))])
             steps = Steps(start, None, np.full(int(start[-1]), -1, np.int64), None, 0)
             longest = 0
-            for family in self._following:
-                files = family.files
+            for files in self._sequences:
                 order = files if position is None else files[np.argsort(position[files], kind="stable")]
                 rows = steps.rows(order)
                 steps.at[rows] = np.arange(len(rows))
@@ -367,20 +408,19 @@ class Dataset:
         """Return steps in the order of their labels, or of the files for a single file or with ``allow``."""
         before = self._families, self.good, self.problems.copy()
         mixed = steps.order_problems(self.good)
-        if mixed and all(len(family.files) == 1 for family in self._following):
-            in_place = steps.in_file_order([family.files for family in self._following])
+        if mixed and all(len(files) == 1 for files in self._sequences):
+            in_place = steps.in_file_order(self._sequences)
             if in_place is not None:
                 return in_place
         self._leave_out(mixed)
-        for family in self._following:
+        for files in self._sequences:
             inspection = self.inspection
-            self._leave_out(steps.overlap_problems(family.files, inspection.urls, inspection.contents))
-        files = [family.files for family in self._following]
-        if not files:
+            self._leave_out(steps.overlap_problems(files, inspection.urls, inspection.contents))
+        if not self._following:
             return NO_STEPS
         if not mixed or "unordered" not in self.allow:
-            return steps.in_label_order(files)
-        in_place = steps.in_file_order(files)
+            return steps.in_label_order([family.files for family in self._following])
+        in_place = steps.in_file_order(self._sequences)
         if in_place is None:  # it is unknown which steps of several families belong together
             self._families, self.good, self.problems = before
             self.allow -= {"unordered"}
@@ -490,27 +530,30 @@ class Dataset:
             self._refused_labels, self._refused_files = np.concatenate(labels), np.concatenate(numbers)
 
     def _find_missing_labels(self) -> None:
-        """Find the labels that only some families have. Those of refused files are not missing."""
-        steps, families, layouts = self.steps, self._following, self.inspection.layouts
-        refused = []
-        for family in families:
-            codes = [code for code, each in enumerate(layouts) if each.data & family.layout.data]
+        """Find the labels that only some sequences of files have. Those of refused files are not missing."""
+        steps, sequences, layouts = self.steps, self._sequences, self.inspection.layouts
+        refused, names = [], []
+        for files in sequences:
+            data = {
+                name for code in set(self.inspection.layout[files].tolist()) for name in layouts[code].data
+            }
+            codes = [code for code, each in enumerate(layouts) if each.data & data]
             refused.append(self._refused_labels[np.isin(self.inspection.layout[self._refused_files], codes)])
+            names.append(", ".join(sorted(data)))
         texts = []
         if steps.axis is None:
-            lengths = sorted({int(steps.counts[family.files].sum()) for family in families})
+            lengths = sorted({int(steps.counts[files].sum()) for files in sequences})
             if len(lengths) > 1 and not any(map(len, refused)):
                 reason = "without labels it is unknown which steps are missing"
                 texts.append(f"variables have {lengths} steps, and {reason}")
         else:
-            for family, labels in zip(families, refused, strict=True):
-                places = np.append(steps.at[steps.rows(family.files)], positions(steps.axis, labels))
+            for files, labels, listed in zip(sequences, refused, names, strict=True):
+                places = np.append(steps.at[steps.rows(files)], positions(steps.axis, labels))
                 absent = np.ones(steps.length, np.bool_)
                 absent[places[places >= 0]] = False
                 if absent.any():
                     first = steps.label_text(steps.axis[np.argmax(absent)])
-                    names = ", ".join(sorted(family.layout.data))
-                    texts.append(f"{absent.sum()} labels, from {first} on, are missing for {names}")
+                    texts.append(f"{absent.sum()} labels, from {first} on, are missing for {listed}")
         self.problems += [Problem("hole", text, fatal="hole" not in self.allow) for text in texts]
 
     def holes(self, axis: NDArray[Any] | None, old: NDArray[Any] | None = None) -> list[Problem]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Final
@@ -38,7 +38,7 @@ from frazil.pipeline.ingest.arrays import (
 )
 from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, same, scalar_time
 from frazil.pipeline.ingest.families import FileFamily
-from frazil.pipeline.ingest.inspection import COMPARED, PACKING, Inspection, VirtualChunks, native
+from frazil.pipeline.ingest.inspection import COMPARED, MISSING, PACKING, Inspection, VirtualChunks, native
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
 from frazil.pipeline.ingest.steps import StepAxis, positions
 from frazil.readers.base_reader import VariableSchema
@@ -267,22 +267,32 @@ type Windows = Mapping[str, tuple[int, int]]
 
 
 def matched_array(
-    array: zarr.Array[Any], target: TargetArray, virtual: VirtualChunks | None, windows: Windows
+    array: zarr.Array[Any],
+    target: TargetArray,
+    virtual: VirtualChunks | None,
+    windows: Windows,
+    *,
+    widens: bool = False,
 ) -> TargetArray:
-    """Return the target with the dtype, chunks and attributes of the existing array, which it must fit."""
+    """Return the target with the dtype, chunks and attributes of the existing array, which it must fit.
+
+    ``widens``: the target may have a wider dtype, which it keeps.
+    """
     dims, attrs = dims_of(array), dict(array.attrs)
+    is_wider = False
+    if widens and target.axis is not None and array.dtype.kind in "iuf":
+        both = np.result_type(array.dtype, target.dtype)
+        is_wider, target = both != native(array.dtype), replace(target, dtype=both)
     compared: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
     if dims == target.dims:
         fixed = [i for i, dim in enumerate(dims) if i != target.axis and dim not in windows]
         compared.append(("shape", [array.shape[i] for i in fixed], [target.shape[i] for i in fixed]))
     if not (is_time(attrs.get("units")) and is_time(target.attrs.get("units"))):
-        compared += [
-            ("dtype", native(array.dtype), native(target.dtype)),
-            ("units", attrs.get("units"), target.attrs.get("units")),
-        ]
+        compared += [("dtype", native(array.dtype), native(target.dtype))] * (not is_wider)
+        compared += [("units", attrs.get("units"), target.attrs.get("units"))]
     compared += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
     fills = [each.get("_FillValue") for each in (attrs, target.attrs)]
-    if target.dtype.kind in "iuf":
+    if target.dtype.kind in "iuf" and not is_wider:
         compared.append(("_FillValue", *(None if fill == NAN_FILL else fill for fill in fills)))  # type: ignore[arg-type]
     storage = _storage_comparisons(array, target) if virtual is not None else []
     for comparison in (*compared, *storage):
@@ -306,11 +316,14 @@ def matched_array(
         target,
         shape=tuple(target.shape[i] if i == target.axis else size for i, size in enumerate(array.shape)),
         window=window,
-        dtype=array.dtype,
+        dtype=target.dtype if is_wider else array.dtype,
         chunks=array.chunks if virtual is None else target.chunks,
         shards=array.shards,
-        fill_value=array.fill_value,
-        attrs=attrs,
+        fill_value=target.fill_value if is_wider else array.fill_value,
+        attrs={
+            **attrs,
+            **{name: target.attrs[name] for name in MISSING if name in target.attrs and is_wider},
+        },
     )
 
 
@@ -389,6 +402,7 @@ class Ledger:
     ``url`` are the names of files by `ledger_name`. In ledgers of earlier releases, local files have paths.
     ``concat_dim`` is the dimension in which they follow each other, ``unlimited`` are the unlimited
     dimensions of the files, ``variables`` the data variables that were ingested from each file, None for all.
+    ``function`` is the name and the hash of the function that has changed the files, None without one.
     """
 
     url: NDArray[Any]
@@ -399,6 +413,7 @@ class Ledger:
     concat_dim: str | None = None
     unlimited: tuple[str, ...] = ()
     variables: frozenset[str] | None = None
+    function: Mapping[str, str] | None = None
 
     def rows_of(self, urls: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each URL, -1 for URLs that the ledger does not have."""
@@ -410,9 +425,15 @@ class Ledger:
         rows, digests = self.rows_of(urls).tolist(), self.fingerprint.tobytes().hex()
         return {url: digests[32 * i : 32 * i + 32] for url, i in zip(urls, rows, strict=True) if i >= 0}
 
-    def covers(self, variables: Collection[str] | None) -> bool:
-        """Return whether these variables (None: all) were ingested from each file."""
-        return self.variables is None or (variables is not None and self.variables.issuperset(variables))
+    def covers(self, request: IngestRequest) -> bool:
+        """Return whether the variables of a request were ingested from each file, with its function."""
+        names = request.variables
+        has_names = self.variables is None or (names is not None and self.variables.issuperset(names))
+        return has_names and not self.has_other_function(request)
+
+    def has_other_function(self, request: IngestRequest) -> bool:
+        """Return whether another function, or none, has changed the files."""
+        return len(self.url) > 0 and self.function != request.function
 
     def after(
         self,
@@ -453,6 +474,7 @@ class Ledger:
             concat_dim=dataset.dim or self.concat_dim,
             unlimited=tuple(sorted(unlimited | {*self.unlimited})),
             variables=variables,
+            function=request.function,
         )
 
 
@@ -499,6 +521,9 @@ def load_ledger(session: Session, group: str) -> Ledger:
 def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], path: str) -> Ledger:
     """Return the ledger with these columns and the attributes of its group ``path``."""
     concat_dim, unlimited, variables = map(attrs.get, ("concat_dim", "unlimited", "variables"))
+    function = attrs.get("preprocess")
+    if function is not None and not isinstance(function, dict):
+        raise _damaged(path, f"the attribute preprocess must be an object, got {str(function)[:80]}")
     for name, value in (("concat_dim", concat_dim), ("unlimited", unlimited), ("variables", variables)):
         texts = [value] if name == "concat_dim" else value
         if value is not None and not (
@@ -510,6 +535,7 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
         concat_dim=concat_dim,
         unlimited=tuple(unlimited or ()),
         variables=None if variables is None else frozenset(variables),
+        function=function,
     )
 
 
@@ -525,6 +551,8 @@ def save_ledger(session: Session, group: str, before: Ledger, after: Ledger) -> 
     attrs: dict[str, Any] = {"concat_dim": after.concat_dim, "unlimited": sorted(after.unlimited)}
     if after.variables is not None:
         attrs["variables"] = sorted(after.variables)
+    if after.function is not None:
+        attrs["preprocess"] = dict(after.function)
     if dict(hidden.attrs) != attrs:
         hidden.attrs.put(attrs)
     for name in _FORMS:
@@ -551,19 +579,22 @@ def match_ledger(
 
     Unchanged files were ingested with their present contents, changed files with other contents. Touched
     files are those changed files that differ only in their modification time, as far as their size and both
-    ends show: they were copied, or changed in the middle.
+    ends show: they were copied, or changed in the middle. If another function has changed the files, all are
+    changed.
     """
     rows = ledger.rows_of(inspection.urls)
     recorded, opened = rows >= 0, inspection.layout >= 0
     unchanged, changed, touched = (np.zeros_like(recorded) for _ in range(3))
     if recorded.any():
         same = recorded & (ledger.fingerprint[rows] == inspection.fingerprint).all(axis=1)
+        same &= not ledger.has_other_function(request)
         changed = recorded & ~same & ~ledger.quarantined[rows] & opened
         touched = changed & (ledger.contents[rows] == inspection.contents).all(axis=1)
-        unchanged = same if ledger.covers(request.variables) else unchanged
+        touched &= not ledger.has_other_function(request)
+        unchanged = same if ledger.covers(request) else unchanged
     candidates = ~recorded & opened
     # References have to follow a moved file, but copies do not.
-    if len(ledger.url) and not request.virtual:
+    if len(ledger.url) and not request.virtual and not ledger.has_other_function(request):
         ingested = ~ledger.quarantined
         moved, copied = (
             np.isin(_digests(mine), _digests(theirs[ingested]))

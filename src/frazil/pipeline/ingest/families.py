@@ -110,24 +110,72 @@ def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[
     return sorted(members, key=lambda files: int(files[0]))
 
 
-def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: bool) -> FileFamily:
-    """Return the family of these files. ``individual``: individual variables are shared too."""
+def parts_of(
+    inspection: Inspection, files: NDArray[np.int64]
+) -> list[tuple[NDArray[np.int64], frozenset[str] | None]]:
+    """Return the variables that the same of these files have, with these files; the most files first.
+
+    Each part also has the coordinates that all of its files have. None: all variables are in all files.
+    """
+    codes: dict[str, set[int]] = {}
+    for code in np.unique(inspection.layout[files]).tolist():
+        for name in inspection.layouts[code].variables:
+            codes.setdefault(name, set()).add(code)
+    names_of: dict[frozenset[int], set[str]] = {}
+    for name, mine in codes.items():
+        names_of.setdefault(frozenset(mine), set()).add(name)
+    if len(names_of) == 1:
+        return [(files, None)]
+    parts = []
+    for every, names in names_of.items():
+        mine = set(every)
+        shared = inspection.layouts[min(mine)].variables.items()
+        names |= {name for name, each in shared if each.coordinate and mine <= codes[name]}
+        parts.append((files[np.isin(inspection.layout[files], [*mine])], frozenset(names)))
+    return sorted(parts, key=lambda part: (-len(part[0]), int(part[0][0])))
+
+
+def family_of(
+    inspection: Inspection,
+    files: NDArray[np.int64],
+    names: Collection[str] | None = None,
+    *,
+    individual: bool,
+) -> FileFamily:
+    """Return the family of these files, with all variables or those with ``names``.
+
+    ``individual``: individual variables are shared too.
+    """
     first = int(files[0])
     layout = inspection.layouts[inspection.layout[first]]
+    layout = layout if names is None else layout.part(names)
     values = dict(layout.values)
     if individual:
-        values |= dict(inspection.individuals[inspection.individual[first]])
+        mine = inspection.individuals[inspection.individual[first]]
+        values |= {name: digest for name, digest in mine if name in layout.variables}
     return FileFamily(layout, inspection.owns[inspection.own[first]], files, values)
 
 
 def different_files(
-    inspection: Inspection, members: NDArray[np.int64], kind: Literal["layout", "values", "packing"]
+    inspection: Inspection,
+    members: NDArray[np.int64],
+    names: Collection[str] | None,
+    kind: Literal["layout", "values", "packing"],
 ) -> Iterator[FileProblem]:
-    """Yield the files with another layout, other values of shared variables, or another packing than most."""
-    layouts = inspection.layouts
+    """Yield the files with another layout, other values of shared variables, or another packing than most.
+
+    ``names`` are the compared variables, None for all.
+    """
+    if not len(members):
+        return
+    whole = inspection.layouts
+    layouts = whole if names is None else tuple(layout.part(names) for layout in whole)
     codes = (inspection.own if kind == "packing" else inspection.layout)[members]
     distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    packing = [tuple(each for each in own if each[1] in PACKING) for own in inspection.owns]
+    packing = [
+        tuple(each for each in own if each[1] in PACKING and (names is None or each[0] in names))
+        for own in inspection.owns
+    ]
     rows: dict[Any, list[int]] = {}
     for row, code in enumerate(distinct.tolist()):
         if kind == "packing":
@@ -154,16 +202,27 @@ def different_files(
         yield from problems_of(members[codes == code], name, text)
 
 
+def variables_of(inspection: Inspection, files: NDArray[np.int64], name: str) -> Iterator[VariableSchema]:
+    """Yield a variable as each of these files has it, once for each layout and its own attributes."""
+    for code in np.unique(inspection.encodings[files]).tolist():
+        layout, own = divmod(code, len(inspection.owns))
+        if (variable := inspection.layouts[layout].variables.get(name)) is not None:
+            yield with_attributes(variable, inspection.owns[own])
+
+
 def problems_of(files: NDArray[np.int64], kind: str, text: str) -> list[FileProblem]:
     """Return the same problem of several files."""
     return [FileProblem(file, kind, text) for file in files.tolist()]
 
 
-def family_notes(inspection: Inspection, family: FileFamily) -> list[Problem]:
-    """Return the notes on files with other attributes, and the problems of variables without references."""
+def family_notes(inspection: Inspection, family: FileFamily, names: Collection[str]) -> list[Problem]:
+    """Return the notes on files with other attributes, and the problems of variables without references.
+
+    ``names`` are the variables that no other family has the notes of.
+    """
     problems = []
     codes = inspection.layout[family.files]
-    expected = family.layout.variables
+    expected = {name: each for name, each in family.layout.variables.items() if name in names}
     for code in np.unique(codes[codes != codes[0]]).tolist():
         variables = inspection.layouts[code].variables
         names = []
@@ -178,7 +237,7 @@ def family_notes(inspection: Inspection, family: FileFamily) -> list[Problem]:
             text = f"{len(where)} file(s) have other values of {listed}; those of the first file are kept"
             problems.append(Problem("attributes", text, inspection.urls[int(where[0])], fatal=False))
     for name, stored in (family.layout.virtual or {}).items():
-        if isinstance(stored, NotVirtual):
+        if isinstance(stored, NotVirtual) and name in names:
             text = f"{name} cannot have references: {stored.reason}; copy it, or leave it out"
             problems.append(Problem("virtual", text, inspection.urls[int(family.files[0])]))
     return problems
@@ -378,8 +437,9 @@ class Encodings:
     of `Inspection.encodings`, convert the numbers of a file to these encodings.
     """
 
-    def __init__(self, inspection: Inspection) -> None:
+    def __init__(self, inspection: Inspection, *, unpack: bool = False) -> None:
         self.inspection = inspection
+        self._unpack = unpack
         self.variables: dict[str, VariableSchema] = {}
         self.conversions: dict[str, dict[int, Conversion]] = {}
 
@@ -404,7 +464,7 @@ class Encodings:
                 if name in family.layout.variables and family.layout.variables[name].dtype.kind in "iuf"
                 if family.layout.is_converted(name) or is_time(family.variable(name).attrs.get("units"))
             ]
-            if not mine:
+            if not mine or (self._unpack and self.is_packed(name, mine)):
                 continue
             parent = None if is_time(variable.attrs.get("units")) else parents.get(name)
             times = in_files.get(parent or "", {})
@@ -438,7 +498,7 @@ class Encodings:
         units, stored_units = (each and each.attrs.get("units") for each in (variable, stored))
         fits = stored is None or units == stored_units or (is_time(units) and is_time(stored_units))
         # Packed numbers of another dtype decode to other values.
-        is_packed = any(attribute in variable.attrs for attribute in PACKING)
+        is_packed = self.is_packed(name, families)
 
         def is_inexact(family: FileFamily) -> bool:
             """Return whether some labels, or values of a scalar, have no exact conversion."""
@@ -484,6 +544,14 @@ class Encodings:
         self.variables[name], self.conversions[name], refused = results[0]
         return refused
 
+    def is_packed(self, name: str, families: Sequence[FileFamily]) -> bool:
+        """Return whether a file of these families has packed values of a variable."""
+        return any(
+            not each.attrs.keys().isdisjoint(PACKING)
+            for family in families
+            for each in variables_of(self.inspection, family.files, name)
+        )
+
     def values(
         self, name: str, values: NDArray[Any], files: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -511,8 +579,13 @@ def _candidates(
 ) -> Iterator[VariableSchema]:
     """Yield the encodings that may hold the values of all files, as variables; the best one first."""
     encodings = list(dict.fromkeys(sources.values()))
-    if stored is not None or len(encodings) <= 1:
-        yield variable if stored is None else with_encoding(variable, stored)
+    if stored is not None:
+        if not variable.coordinate:  # the array of data gets a wider dtype
+            stored = replace(stored, dtype=np.result_type(stored.dtype, *(each.dtype for each in encodings)))
+        yield with_encoding(variable, stored)
+        return
+    if len(encodings) <= 1:
+        yield variable
         return
     units = list(dict.fromkeys(each.units for each in encodings))
     dtype = np.result_type(*(each.dtype for each in encodings))

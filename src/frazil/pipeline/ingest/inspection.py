@@ -33,6 +33,7 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputErr
 from frazil.jobs.engine import Engine
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
+from frazil.jobs.task_failures import dumps
 from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
 from frazil.readers.base_reader import FileSchema, NotVirtual, Reader, VariableSchema, decoded
 from frazil.readers.files import SourceFile, find_file, local_path
@@ -74,7 +75,8 @@ class FileLayout:
     differ from file to file (see `individual_names`). ``adds_axis``: files do not have the concat dimension,
     and each file is one step of it. ``virtual`` are the chunks of data for references, None for copies.
     ``skipped`` are variables that no array can hold, and attributes that cannot be read, with the reasons.
-    ``groups`` are the paths of the groups below, of the first file. ``renamed`` are new names by old ones.
+    ``groups`` are the paths of the groups below, of the first file. ``changes`` are kinds and texts of what
+    differs from the file. ``widens``: files may have their own dtypes of data.
     """
 
     format: str
@@ -87,25 +89,41 @@ class FileLayout:
     virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    changes: tuple[tuple[str, str], ...] = ()
+    widens: bool = False
 
     @property
     def digest(self) -> str:
         """A hash of the layout, 32 hexadecimal digits."""
         parts = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
-        mappings = (self.variables, self.dims, self.values, self.virtual or {}, self.skipped, self.renamed)
+        parts.append(self.changes)
+        mappings = (self.variables, self.dims, self.values, self.virtual or {}, self.skipped)
         parts += [sorted(map(repr, each.items())) for each in mappings]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def part(self, names: Collection[str]) -> FileLayout:
+        """Return the layout of these variables only."""
+        variables = {name: each for name, each in self.variables.items() if name in names}
+        dims = {dim for each in variables.values() for dim in each.dims}
+        virtual = self.virtual
+        return replace(
+            self,
+            variables=variables,
+            dims={dim: size for dim, size in self.dims.items() if dim in dims},
+            values={name: each for name, each in self.values.items() if name in variables},
+            individual=self.individual & variables.keys(),
+            virtual=virtual and {name: each for name, each in virtual.items() if name in variables},
+        )
 
     def has_concat_dim(self, name: str) -> bool:
         """Return whether a variable has the concat dimension."""
         return ANY in self.variables[name].shape
 
     def is_converted(self, name: str) -> bool:
-        """Return whether each file may have its own dtype and missing values of a (numeric) coordinate."""
+        """Return whether each file may have its own dtype and missing values of a (numeric) variable."""
         variable = self.variables[name]
         follows = self.has_concat_dim(name) or name in self.individual
-        return variable.coordinate and follows and variable.dtype.kind in "iuf"
+        return variable.dtype.kind in "iuf" and (follows if variable.coordinate else self.widens)
 
     @property
     def data(self) -> frozenset[str]:
@@ -124,6 +142,8 @@ def layout_of(
     values: Mapping[str, str],
     individual: frozenset[str] = frozenset(),
     virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None,
+    *,
+    widens: bool = False,
 ) -> tuple[FileLayout, OwnAttributes]:
     """Return the layout of a file, and its own attributes: packing, and the units of times."""
     own: list[tuple[str, str, Any]] = []
@@ -147,7 +167,8 @@ def layout_of(
         virtual,
         schema.skipped,
         tuple(each for each in schema.groups if HIDDEN not in each.split("/")),
-        schema.renamed,
+        schema.changes,
+        widens and virtual is None,
     )
     return layout, tuple(sorted(own))
 
@@ -285,12 +306,16 @@ type Digests = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class InspectionSpec:
-    """The options of the inspection that all tasks get. ``variables`` are the data, None for all."""
+    """The options of the inspection that all tasks get. ``variables`` are the data, None for all.
+
+    ``widens``: files may have their own dtypes of data.
+    """
 
     access: FileAccess
     dim: str | None = None
     virtual: bool = False
     variables: Collection[str] | None = None
+    widens: bool = False
 
 
 _NO_DIGEST: Final = "0" * 32
@@ -318,6 +343,14 @@ class FileReport:
 
 #: The reasons why chunks of a variable cannot be read (None: they can), by its name and its `VirtualChunks`.
 type Checked = dict[str, str | None]
+
+
+#: Kinds of errors of a reader -> kinds of problems. All others: the options do not fit the file.
+_PROBLEM_OF: Final = {
+    ErrorKind.BAD_SOURCE: "format",
+    ErrorKind.INVALID_ARRAY_METADATA: "units",
+    ErrorKind.TASK_FAILED: "preprocess",
+}
 
 
 def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked: Checked) -> FileReport:
@@ -353,11 +386,12 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
         is_folder = path is not None and os.path.isdir(path) and not is_zarr(url)
         kind = "damaged" if isinstance(error, FormatError) and not is_folder else "unreadable"
         if isinstance(error, InvalidInputError) or error.kind == ErrorKind.KEY_NOT_FOUND:
-            kind = "format" if error.kind == ErrorKind.BAD_SOURCE else "options"
+            kind = _PROBLEM_OF.get(error.kind, "options")
         return replace(_state(url, spec.access), problem=(kind, text))
     except Exception as error:  # libraries may raise any error for a damaged file
         return replace(_state(url, spec.access), problem=("damaged", f"{type(error).__name__}: {error}"))
-    layout, own = layout_of(schema, spec.dim, values, frozenset(name for name, _ in digests), virtual)
+    names = frozenset(name for name, _ in digests)
+    layout, own = layout_of(schema, spec.dim, values, names, virtual, widens=spec.widens)
     return FileReport(
         schema.size,
         file_state(schema, schema.fingerprint),
@@ -470,10 +504,10 @@ def _virtual(
     for name, variable in schema.variables.items():
         if variable.coordinate:
             continue
-        if reader.file.compressed is None:
+        if reader.file.original is None:
             references = reader.references(name)
         else:
-            references = NotVirtual("the file is compressed as a whole")
+            references = NotVirtual("the file is compressed as a whole, or changed by preprocess")
         if isinstance(references, NotVirtual):
             result[name] = references
             continue
@@ -586,7 +620,7 @@ def inspect_all(
         for start in range(0, len(files.urls), PER_TASK)
     ]
     reports: list[FileReport] = []
-    for result in engine.run(inspection_task, tasks, pickle.dumps(spec)):
+    for result in engine.run(inspection_task, tasks, dumps(spec)):
         some: list[FileReport] = pickle.loads(result)
         for file in some:
             if file.problem is not None and file.problem[0] == ErrorKind.MISSING_EXTRA:

@@ -32,6 +32,7 @@ from frazil.pipeline.ingest.existing import (
 )
 from frazil.pipeline.ingest.inspection import Inspection, InspectionSpec, inspect_all
 from frazil.pipeline.ingest.options import (
+    CHANGES,
     Files,
     IngestOptions,
     IngestRequest,
@@ -112,7 +113,8 @@ def inspect_request(
     whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened.
     """
     dim = request.concat_dim or dimension(request, growth)
-    spec = InspectionSpec(request.access, dim, request.virtual, request.variables)
+    widens = "dtype" in request.allow
+    spec = InspectionSpec(request.access, dim, request.virtual, request.variables, widens)
     inspection = inspect_all(
         request.files, spec, engine, fingerprints=fingerprints, progress=request.progress
     )
@@ -359,7 +361,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         if existing is not None and existing.arrays:
             labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
             growth = GroupDimensions(ledger.concat_dim, frozenset(labelled))
-        fingerprints = ledger.fingerprints(request.files.urls) if ledger.covers(request.variables) else {}
+        fingerprints = ledger.fingerprints(request.files.urls) if ledger.covers(request) else {}
         inspection = inspect_request(request, engine, growth, fingerprints)
     files, caller_repo = inspection, target.repo
     if request.containers:
@@ -428,9 +430,12 @@ def plan_ingest(
     change = GroupChange(request, dataset, existing)
     change.axis, gaps = plan_axis(change, changed)
     known = set(inspection.chosen_urls(unchanged))
+    why = "was ingested with " + (
+        "another `preprocess`" if ledger.has_other_function(request) else "other contents"
+    )
     problems = [each for each in inspection.problems if each.url not in known] + dataset.problems
     for mask, text in (
-        (changed & ~touched, "was ingested with other contents"),
+        (changed & ~touched, why),
         (touched, "has the size and both ends of an ingested file, but another modification time"),
     ):
         fatal = request.on_change == "fail"
@@ -445,7 +450,7 @@ def plan_ingest(
             raise refusal(fatal_problems, len(inspection.urls))
     policy = "quarantined" if request.on_problem == "quarantine" else "skipped"
     names = list(compress(inspection.files.names(), rejected.tolist()))[:_NAMED]
-    metadata = {
+    metadata: dict[str, Any] = {
         "mode": request.mode,
         "files": int(accepted.sum()),
         "unchanged": report.unchanged,
@@ -462,7 +467,14 @@ def plan_ingest(
             for each in targets
             if each.chunk_reason and each.shape  # only new arrays of data have a reason
         )
-        report = replace(report, chunks=tuple(chunks))
+        wider = tuple(
+            Problem("dtype", f"`{each.target.path}` gets {each.target.dtype}, in all chunks", fatal=False)
+            for each in tasks.shared.arrays
+            if each.stored is not None
+        )
+        report = replace(report, chunks=tuple(chunks), problems=(*report.problems, *wider))
+    if changes := [each.message for each in report.problems if each.kind in CHANGES and not each.fatal]:
+        metadata["changes"] = changes[:_NAMED]
     recorded = accepted | (rejected & (request.on_problem == "quarantine"))
     if recorded.any():
         save_ledger(session, group, ledger, ledger.after(request, dataset, recorded, rejected))

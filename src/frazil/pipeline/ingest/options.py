@@ -30,9 +30,11 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import RunOptions
 from frazil.jobs.progress import Progress
+from frazil.pipeline.transform.block_functions import fingerprint
+from frazil.readers.adapters import DatePattern
 from frazil.readers.base_reader import Reader, is_name
 from frazil.readers.files import local_path, object_storage
-from frazil.readers.registry import open_source, require_format
+from frazil.readers.registry import open_source, require_format, require_units
 from frazil.remedies import Remedy, argument, joined
 from frazil.repository.settings.config import VirtualChunkContainer
 from frazil.storage.urls import parse_url
@@ -96,6 +98,7 @@ TABLE: Final[dict[str, ProblemKind]] = {
     ),
     "variables": ProblemKind(
         "other variables than the other files",
+        allowed="takes each variable from the files that have it, and is missing elsewhere",
         remedy=Remedy("{} chooses the variables that all files have", (argument(variables=...),)),
     ),
     "dims": ProblemKind(
@@ -106,7 +109,9 @@ TABLE: Final[dict[str, ProblemKind]] = {
             (argument(concat_dim=...),),
         ),
     ),
-    "dtype": ProblemKind("another dtype"),
+    "dtype": ProblemKind(
+        "another dtype", allowed="stores the values of all files in the smallest dtype that holds them"
+    ),
     "units": ProblemKind("other units or another calendar, which change the meaning of the numbers"),
     "attributes": ProblemKind("other attributes; fatal if they change the meaning of the numbers"),
     "packing": ProblemKind(
@@ -148,7 +153,10 @@ TABLE: Final[dict[str, ProblemKind]] = {
         remedy=Remedy("{} replaces the values, 'ignore' keeps them", (argument(on_change="rewrite"),)),
     ),
     "types": ProblemKind("variables or attributes of types that no array can hold: they are left out"),
+    "preprocess": ProblemKind("the function `preprocess` failed, or has changed the file"),
     "renamed": ProblemKind("variables or dimensions that get other names"),
+    "dates": ProblemKind("coordinates that are dates in the names of files, or in attributes"),
+    "converted": ProblemKind("variables that get other units"),
     "groups": ProblemKind(
         "groups below the group that is read: they are left out",
         remedy=Remedy("{} reads one of them, for another group", (argument(source_group=...),)),
@@ -156,6 +164,8 @@ TABLE: Final[dict[str, ProblemKind]] = {
     "references": ProblemKind("references to a few bytes each (virtual only)"),
     "target": ProblemKind("a file that does not fit the group in the repository"),
 }
+#: The kinds of notes on what makes the dataset differ from the files. A commit names them.
+CHANGES: Final = ("preprocess", "renamed", "dates", "converted", "variables", "dtype", "grown")
 #: The meaning of each kind of problem.
 KINDS: Final[dict[str, str]] = {name: kind.meaning for name, kind in TABLE.items()}
 #: The kinds that ``allow`` tolerates.
@@ -223,7 +233,10 @@ class FileAccess:
     group: str = "/"
     storage_options: Mapping[str, Any] | None = None
     reader_options: Mapping[str, Any] = field(default_factory=dict)
+    preprocess: Callable[..., Any] | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
+    dates: Mapping[str, DatePattern] = field(default_factory=dict)
+    convert: Mapping[str, str] = field(default_factory=dict)
 
     def open(self, url: str) -> Reader:
         """Open a file with the reader of its format."""
@@ -233,7 +246,10 @@ class FileAccess:
             self.format,
             group=self.group,
             storage_options=storage_options,
+            preprocess=self.preprocess,
             rename=self.rename,
+            dates=self.dates,
+            convert=self.convert,
             **self.reader_options,
         )
 
@@ -420,7 +436,10 @@ class FileOptions(TypedDict, total=False):
     storage_options: Mapping[str, Any] | None
     reader_options: Mapping[str, Any] | None
     compound: Compound
+    preprocess: Callable[..., Any] | None
     rename: Mapping[str, str] | None
+    dates: Mapping[str, str] | None
+    convert: Mapping[str, str] | None
 
 
 class InspectionOptions(FileOptions, total=False):
@@ -467,7 +486,10 @@ class IngestRequest:
     storage_options: Mapping[str, Any] | None = None
     reader_options: Mapping[str, Any] | None = None
     compound: Compound = "skip"
+    preprocess: Callable[..., Any] | None = None
     rename: Mapping[str, str] | None = None
+    dates: Mapping[str, str] | None = None
+    convert: Mapping[str, str] | None = None
     engine: Engine | EngineName | None = None
     job_id: str | None = None
     message: str | None = None
@@ -503,13 +525,28 @@ class IngestRequest:
         # Only HDF5 has compound types, so other readers do not know the option.
         compound = {} if self.compound == "skip" else {"compound": self.compound}
         options = {**(self.reader_options or {}), **compound}
-        rename = {str(old): str(new) for old, new in (self.rename or {}).items()}
-        for name in itertools.filterfalse(is_name, rename.values()):
-            raise InvalidInputError(
-                f"rename must give names that an array can have, without `/`, got {name!r}",
-                ErrorKind.INVALID_KEY,
-            )
-        values["access"] = FileAccess(self.format, self.source_group, self.storage_options, options, rename)
+        rename, dates, convert = (
+            {str(name): str(value) for name, value in (each or {}).items()}
+            for each in (self.rename, self.dates, self.convert)
+        )
+        for option, names in (("rename", rename.values()), ("dates", dates)):
+            for name in itertools.filterfalse(is_name, names):
+                raise InvalidInputError(
+                    f"{option} must give names that an array can have, without `/`, got {name!r}",
+                    ErrorKind.INVALID_KEY,
+                )
+        if convert:
+            require_units(convert)
+        values["access"] = FileAccess(
+            self.format,
+            self.source_group,
+            self.storage_options,
+            options,
+            self.preprocess,
+            rename,
+            {name: DatePattern.of(name, text) for name, text in dates.items()},
+            convert,
+        )
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -525,8 +562,18 @@ class IngestRequest:
                 name: sorted(map(repr, each.items())) for name, each in (self.encoding or {}).items()
             },
             **({"compound": "fields"} if "compound" in self.access.reader_options else {}),
-            **({"rename": dict(sorted(self.access.rename.items()))} if self.access.rename else {}),
+            **{
+                name: dict(sorted(each.items()))
+                for name in ("rename", "dates", "convert")
+                if (each := getattr(self, name))
+            },
+            **({"preprocess": self.function} if self.function else {}),
         }
+
+    @property
+    def function(self) -> dict[str, str] | None:
+        """The name of ``preprocess`` and a hash of its code and values, as JSON."""
+        return None if self.preprocess is None else fingerprint(self.preprocess)
 
 
 #: The values of the options that are one of several words.

@@ -35,10 +35,11 @@ from frazil.pipeline.ingest.arrays import (
     read_labels,
     recut_array,
     target_array,
+    widen_array,
 )
 from frazil.pipeline.ingest.existing import GroupChange, dims_of, matched_array, require_lengths
-from frazil.pipeline.ingest.families import Conversion, FileFamily, with_encoding
-from frazil.pipeline.ingest.inspection import ANY, PACKING, VirtualChunks, values_digest
+from frazil.pipeline.ingest.families import Conversion, FileFamily, variables_of, with_encoding
+from frazil.pipeline.ingest.inspection import ANY, MISSING, PACKING, VirtualChunks, values_digest
 from frazil.pipeline.ingest.options import Problem
 from frazil.pipeline.ingest.steps import StepAxis, StepRuns, old_pieces, place_labels, runs
 from frazil.pipeline.ingest.tasks import ArrayBox, IngestItem, PlannedArray, TaskContext, without_container
@@ -313,20 +314,25 @@ def _family_arrays(
     others: list[TargetArray] = []
     for name in sorted(names, key=lambda each: family.layout.variables[each].coordinate):
         variable = family.variable(name)
-        is_packed = not variable.coordinate and not variable.attrs.keys().isdisjoint(PACKING)
-        unpacked = request.unpack and is_packed
+        packed = dataset.encodings.is_packed(name, [family]) if request.unpack else False
+        unpacked = packed and not variable.coordinate
         if name in dataset.variables:
             variable = with_encoding(variable, dataset.variables[name])
         if unpacked:
-            if wrong := coding_of(variable.attrs, variable.dtype).misfit:
-                raise misfit(
-                    f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got {wrong}"
-                ).with_remedy("Ingest the stored numbers, without {}", argument(unpack=True))
-            empty = np.empty([0] * len(variable.dims), variable.dtype)
-            coded = xr.Variable(variable.dims, empty, dict(variable.attrs))
-            decoded = xr.conventions.decode_cf_variable(name, coded, decode_times=False)
-            attrs = {**decoded.attrs, "_FillValue": float("nan")}
-            variable = replace(variable, attrs=attrs, dtype=decoded.dtype, fill_value=None)
+            dtypes = []
+            for each in variables_of(dataset.inspection, family.files, name):
+                if wrong := coding_of(each.attrs, each.dtype).misfit:
+                    raise misfit(
+                        f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got "
+                        f"{wrong}"
+                    ).with_remedy("Ingest the stored numbers, without {}", argument(unpack=True))
+                empty = np.empty([0] * len(each.dims), each.dtype)
+                coded = xr.Variable(each.dims, empty, dict(each.attrs))
+                dtypes.append(xr.conventions.decode_cf_variable(name, coded, decode_times=False).dtype)
+            names = {*PACKING, *MISSING, "_Unsigned"}
+            attrs = {name: each for name, each in variable.attrs.items() if name not in names}
+            attrs["_FillValue"] = float("nan")
+            variable = replace(variable, attrs=attrs, dtype=np.result_type(*dtypes), fill_value=None)
         array, path = existing.arrays.get(name), existing.path_of(name)
         virtual = _virtual_chunks(change, family, name, pieces)
         encoding = (request.encoding or {}).get(name)
@@ -338,7 +344,8 @@ def _family_arrays(
             if alike.chunk_bytes <= LARGEST:
                 target, shared = alike, chunks
         if array is not None:
-            target = matched_array(array, target, virtual, windows)
+            is_data = "dtype" in request.allow and virtual is None and not variable.coordinate
+            target = matched_array(array, target, virtual, windows, widens=is_data)
         elif windows.keys() & set(target.dims):
             raise misfit(
                 f"`{target.path}` must exist in the repository, because the files have only a part of it. "
@@ -348,8 +355,12 @@ def _family_arrays(
             target = _with_chosen_chunks(change, family, target, variable, others, shared)
         if target.axis is not None:
             others.append(target)
+        stored = None
         if array is None:
             create(existing.session.store, target)
+        elif target.dtype != array.dtype:
+            stored = widen_array(existing.session, target)
+            existing.reopen_array(name)
         elif target.axis is not None and array.chunks != target.chunks:
             recut_array(existing.session, target.path, target.chunks, target.axis, target.dtype.itemsize)
             existing.reopen_array(name)
@@ -371,7 +382,9 @@ def _family_arrays(
                 ).with_remedy(
                     "Name the dimension in which files follow each other with {}", argument(concat_dim=...)
                 )
-        yield PlannedArray(target, array is not None, name in family.along, virtual is not None, unpacked)
+        yield PlannedArray(
+            target, array is not None, name in family.along, virtual is not None, unpacked, stored=stored
+        )
 
 
 def _virtual_chunks(
@@ -566,6 +579,7 @@ def _axis_boxes(
         for number, array in zip(numbers, chosen, strict=True):
             stays = array.shifted or not array.existed
             moved = len(axis.old) if stays else axis.first_moved
+            moved = moved if array.stored is None else 0
             for start, stop in _changed_spans(pieces, axis, array.target.step, moved, span):
                 for part, box in enumerate(_boxes(number, array.target, start, stop)):
                     boxes.setdefault((start // span, part), []).append(box)

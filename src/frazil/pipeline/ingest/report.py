@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -36,10 +36,12 @@ def notes(dataset: Dataset) -> list[Problem]:
             continue
         layout, alike = inspection.layouts[code], f" ({count:,} such files)" if count > 1 else ""
         types = [f"{name} ({why})" for name, why in layout.skipped.items()]
-        renamed = [f"{old} to {new}" for old, new in layout.renamed.items()]
-        for kind, names in {"types": types, "groups": layout.groups, "renamed": renamed}.items():
+        lists: dict[str, Sequence[str]] = {"types": types, "groups": layout.groups}
+        for kind, text in layout.changes:
+            lists[kind] = [*lists.get(kind, ()), text]
+        for kind, names in lists.items():
             if names:
-                what = "renamed" if kind == "renamed" else "left out"
+                what = "left out" if kind in ("types", "groups") else kind
                 more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
                 text = f"{what}{alike}: {', '.join(names[:_NAMED])}{more}"
                 problems.append(Problem(kind, text, inspection.urls[row], fatal=False))
@@ -212,7 +214,8 @@ class Report(Summary):
         return [*rows, *(("chunks", line) for line in self.chunk_lines()[:1])]
 
     def _variables(self) -> list[tuple[str, VariableSchema]]:
-        return [each for family in self.dataset.families for each in family.layout.variables.items()]
+        families = reversed(self.dataset.families)  # the first family decides
+        return [*{name: each for one in families for name, each in one.layout.variables.items()}.items()]
 
     def chunk_lines(self) -> list[str]:
         """Return the chunks of the new arrays as text: a line for all arrays with the same chunks."""

@@ -194,11 +194,16 @@ class Steps:
     def placed(
         self, files: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return columns of the steps of files that are on the axis: file, step in the file, position."""
-        rows, counts = self.rows(files), self.counts[files]
-        source, inside = np.repeat(files, counts), rows - np.repeat(self.start[files], counts)
-        on_axis = self.at[rows] >= 0
-        return source[on_axis], inside[on_axis], self.at[rows[on_axis]]
+        """Return columns of the steps of files that are on the axis: file, step in the file, position.
+
+        Of several files with a position, the last one has it.
+        """
+        rows = self.rows(files)
+        rows = np.sort(rows[self.at[rows] >= 0])[::-1]
+        _, last = np.unique(self.at[rows], return_index=True)
+        rows = np.sort(rows[last])
+        source = np.searchsorted(self.start, rows, side="right") - 1
+        return source, rows - self.start[source], self.at[rows]
 
     def label_text(self, label: Any) -> str:
         """Return a label as text for people."""

@@ -25,7 +25,7 @@ from frazil.arrays.box_writing import fill_box
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
 from frazil.jobs.task_results import Outcome
-from frazil.pipeline.ingest.arrays import TargetArray, cut_references, open_target
+from frazil.pipeline.ingest.arrays import TargetArray, cut_references, narrow_array, open_target
 from frazil.pipeline.ingest.families import Conversion, inexact_text
 from frazil.pipeline.ingest.inspection import file_state
 from frazil.pipeline.ingest.options import FileAccess
@@ -43,7 +43,8 @@ class PlannedArray:
 
     ``existed``: the group had it before. ``adds_axis``: its files do not have the dimension in which they
     follow each other. ``virtual``: it gets references to the files instead of copies. ``unpacked``: it gets
-    unpacked values. ``shifted``: the driver has already moved the chunks of its old steps.
+    unpacked values. ``shifted``: the driver has already moved the chunks of its old steps. ``stored`` are the
+    metadata of its old chunks, None if it has the same dtype as before.
     """
 
     target: TargetArray
@@ -52,6 +53,7 @@ class PlannedArray:
     virtual: bool = False
     unpacked: bool = False
     shifted: bool = False
+    stored: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,9 @@ class IngestItem:
 type Region = tuple[slice, ...]
 
 _REPLACED: Final = "the file was changed or replaced since the inspection"
-#: The number of files that a task keeps open.
+#: The number of files that a task keeps open, and of files whose changed contents it has in memory.
 OPEN: Final = 128
+OPEN_IN_MEMORY: Final = 4
 #: Regions with fewer bytes are read in any case.
 SMALLEST: Final = 1 << 20
 #: The bytes of values that a task holds at once, unless a chunk is larger.
@@ -125,7 +128,7 @@ class Readers:
                 reader.close()
                 raise self._changed(file)
         self._open[file] = reader
-        if len(self._open) > OPEN:
+        if len(self._open) > (OPEN if self._access.preprocess is None else OPEN_IN_MEMORY):
             self._close(*self._open.popitem(last=False), check=True)
         return reader
 
@@ -290,6 +293,9 @@ def _bytes(value: Any, target: TargetArray) -> bytes:
 def copy_values(fork: ForkSession, context: TaskContext, item: IngestItem) -> Outcome:
     """Write the boxes of an item with values from its files, and from old steps of the group."""
     before = fork.fork() if len(item.old) else fork  # reads old values while this task writes
+    for number in {box.array for box in item.boxes if len(item.old)}:
+        if (stored := context.arrays[number].stored) is not None:
+            narrow_array(before, context.arrays[number].target.path, stored)
     input_bytes = output_bytes = chunks = 0
     with Readers(context.access, item) as readers:
         for blocks in _batches(context, item.boxes):

@@ -1,0 +1,433 @@
+"""A feed that changes: variables that come and go, other units, labels that grow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import frazil
+from frazil.errors import IcechunkError
+from frazil.pipeline import Target, ingest
+
+
+@pytest.fixture
+def repo() -> frazil.Repository:
+    """An empty repository in memory."""
+    return frazil.Repository.create(frazil.in_memory_storage())
+
+
+def add(repo: frazil.Repository, files: Any, mode: str = "backfill", **options: Any) -> Any:
+    """Ingest files into the group `/feed`."""
+    options = {"engine": "inline", "concat_dim": "time"} | options
+    return ingest(list(map(str, files)), Target(repo, "main", "/feed"), mode=mode, **options)
+
+
+def contents(repo: frazil.Repository, **options: Any) -> xr.Dataset:
+    """Return the group `/feed`, loaded."""
+    store = repo.readonly_session("main").store
+    with xr.open_zarr(store, group="feed", consolidated=False, zarr_format=3, **options) as dataset:
+        return dataset.load()
+
+
+def day(number: int, *names: str, steps: int = 2) -> xr.Dataset:
+    """Return the steps of a day. The values of each variable name their time."""
+    times = np.arange(number * steps, (number + 1) * steps)
+    values = {
+        name: (("time", "x"), (times[:, None] * 10.0 + [[1, 2, 3]] + 1000 * ord(name)).astype("f4"))
+        for name in names
+    }
+    coords = {"time": ("time", times, {"units": "hours since 2020-01-01"}), "x": [1.0, 2.0, 3.0]}
+    return xr.Dataset(values, coords)
+
+
+def save(folder: Path, *datasets: xr.Dataset) -> list[Path]:
+    """Save each dataset as a file of its own."""
+    paths = []
+    for dataset in datasets:
+        name = f"{len(list(folder.iterdir())):03}.nc"
+        dataset.to_netcdf(folder / name, engine="h5netcdf", unlimited_dims=["time"])
+        paths.append(folder / name)
+    return paths
+
+
+def joined(*datasets: xr.Dataset) -> xr.Dataset:
+    """Return the datasets as xarray combines them: missing where a dataset has no value."""
+    decoded = [xr.decode_cf(each) for each in datasets]
+    return xr.concat(decoded, "time", data_vars="all", join="outer").sortby("time")
+
+
+# Variables
+
+
+DAYS = [day(0, "t", "q"), day(1, "t"), day(2, "t", "r"), day(3, "t", "q", "r"), day(4, "q")]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1]])
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_variables_come_and_go(tmp_path: Path, repo: frazil.Repository, calls: int, order: list[int]) -> None:
+    paths = np.array(save(tmp_path, *DAYS))[order]
+    for some in np.array_split(paths, calls):
+        result = add(repo, some, allow={"variables", "hole"}, chunks={"time": 2})
+        assert not result.quarantined
+    xr.testing.assert_identical(contents(repo).drop_attrs(), joined(*DAYS).drop_attrs())
+    if calls == 1:
+        notes = [each.message for each in result.report.notes if each.kind == "variables"]
+        assert any("q" in note and "3 of 5" in note for note in notes)
+
+
+def test_a_file_with_another_length_is_still_refused(tmp_path: Path, repo: frazil.Repository) -> None:
+    wrong = day(3, "t").isel(x=slice(2))
+    paths = save(tmp_path, day(0, "t", "q"), day(1, "t"), wrong, day(2, "t", "q"))
+    with pytest.raises(IcechunkError, match=r"dims: .*002.nc"):
+        add(repo, paths, allow={"variables"})
+    result = add(repo, paths, allow={"variables", "hole"}, on_problem="quarantine")
+    assert [Path(each).name for each in result.quarantined] == ["002.nc"]
+    expected = joined(day(0, "t", "q"), day(1, "t"), day(2, "t", "q"))
+    xr.testing.assert_identical(contents(repo).drop_attrs(), expected.drop_attrs())
+
+
+def test_an_undeclared_change_is_refused(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = save(tmp_path, *DAYS[:3])
+    with pytest.raises(IcechunkError, match="variables"):
+        add(repo, paths)
+    assert [info.message for info in repo.ancestry(branch="main")] == ["Repository initialized"]
+
+
+def test_a_later_file_does_not_erase_what_it_does_not_have(tmp_path: Path, repo: frazil.Repository) -> None:
+    correction = day(0, "t") + 0.5
+    correction["time"].attrs = DAYS[0]["time"].attrs
+    paths = save(tmp_path, DAYS[0], correction)
+    add(repo, paths, allow={"variables", "overlap"})
+    expected = DAYS[0].assign(t=correction["t"])
+    xr.testing.assert_identical(contents(repo).drop_attrs(), xr.decode_cf(expected).drop_attrs())
+
+
+# Units
+
+
+def in_units(number: int, units: str, scale: float, offset: float, **encoding: Any) -> xr.Dataset:
+    """Return a day of temperatures in kelvin, 250 to 300, with a missing value, in other units."""
+    kelvin = np.linspace(250, 300, 6).reshape(2, 3) + number
+    values = (kelvin - offset) / scale
+    values[0, 1] = np.nan
+    dataset = day(number, "t")
+    dataset["t"] = ("time", "x"), values.astype("f8"), {"units": units, "valid_min": (200 - offset) / scale}
+    dataset["t"].encoding = encoding
+    return dataset
+
+
+PACKED = {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}
+
+
+def test_units_are_converted(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = save(
+        tmp_path,
+        in_units(0, "K", 1, 0, _FillValue=-999.0),
+        in_units(1, "degC", 1, 273.15, _FillValue=-999.0),
+        in_units(2, "degF", 5 / 9, 459.67 * 5 / 9, _FillValue=-999.0),
+    )
+    with pytest.raises(IcechunkError, match="units"):
+        add(repo, paths)
+    add(repo, paths[:2], convert={"t": "K"})
+    result = add(repo, paths[2:], convert={"t": "K"})
+    assert "t from" in str(result.report)
+    assert "t from degF to K" in str(
+        next(iter(repo.ancestry(branch="main"))).metadata["frazil_ingest"]["changes"]
+    )
+    found = contents(repo)
+    expected = xr.concat([xr.decode_cf(in_units(n, "K", 1, 0)) for n in range(3)], "time")
+    np.testing.assert_allclose(found.t, expected.t, rtol=1e-12)
+    assert found.t.units == "K"
+    assert found.t.valid_min == 200
+
+
+def test_packed_numbers_stay_and_get_another_offset(tmp_path: Path, repo: frazil.Repository) -> None:
+    first = in_units(0, "degC", 1, 273.15, **PACKED)
+    second = in_units(1, "K", 1, 0, **PACKED, add_offset=273.15)
+    paths = save(tmp_path, first, second)
+    add(repo, paths, convert={"t": "K"})
+    raw = contents(repo, decode_cf=False)
+    assert raw.t.dtype == np.int16
+    assert raw.t.attrs["add_offset"] == 273.15
+    for path, at in zip(paths, (slice(0, 2), slice(2, 4)), strict=True):
+        with xr.open_dataset(path, decode_cf=False) as file:
+            np.testing.assert_array_equal(raw.t[at], file.t)
+    expected = xr.concat([xr.decode_cf(in_units(n, "K", 1, 0)) for n in range(2)], "time")
+    np.testing.assert_allclose(contents(repo).t, expected.t, atol=0.0051)
+
+
+def test_another_packing_is_refused_or_unpacked(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = save(
+        tmp_path,
+        in_units(0, "degC", 1, 273.15, **PACKED),
+        in_units(1, "K", 1, 0, **PACKED | {"scale_factor": 0.02}),
+    )
+    with pytest.raises(IcechunkError, match="packing"):
+        add(repo, paths, convert={"t": "K"})
+    add(repo, paths, convert={"t": "K"}, unpack=True)
+    expected = xr.concat([xr.decode_cf(in_units(n, "K", 1, 0)) for n in range(2)], "time")
+    np.testing.assert_allclose(contents(repo).t, expected.t, atol=0.011)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "expected"),
+    [
+        ({"units": "degC", "units_metadata": "temperature: difference"}, 1.0),
+        ({"units": "degF", "units_metadata": "temperature: difference"}, 5 / 9),
+        ({"units": "mK"}, 0.001),
+    ],
+)
+def test_a_difference_of_temperatures_has_no_offset(
+    tmp_path: Path, repo: frazil.Repository, attrs: dict[str, str], expected: float
+) -> None:
+    dataset = day(0, "t")
+    dataset["t"] = dataset["t"].copy(data=np.ones((2, 3), "f4")).assign_attrs(attrs)
+    add(repo, save(tmp_path, dataset), convert={"t": "K"})
+    np.testing.assert_array_equal(contents(repo).t, np.full((2, 3), expected, "f4"))
+
+
+def test_coordinates_and_their_bounds_are_converted(tmp_path: Path, repo: frazil.Repository) -> None:
+    dataset = day(0, "t").assign_coords(
+        x=("x", np.array([500, 700, 850]), {"units": "hPa", "bounds": "x_bnds"})
+    )
+    dataset["x_bnds"] = ("x", "side"), np.array([[450.0, 550], [650, 750], [800, 900]])
+    add(repo, save(tmp_path, dataset), convert={"x": "Pa"})
+    found = contents(repo)
+    np.testing.assert_array_equal(found.x, [50000.0, 70000, 85000])
+    np.testing.assert_array_equal(found.x_bnds, dataset.x_bnds * 100)
+
+
+@pytest.mark.parametrize(
+    ("units", "target", "text"),
+    [
+        ("m", "K", "cannot be converted"),
+        (None, "K", "has no units"),
+        ("quux", "K", "quux"),
+        ("dBZ", "mm6 m-3", "no scale"),
+    ],
+)
+def test_units_that_do_not_fit_are_a_problem_of_the_file(
+    tmp_path: Path, repo: frazil.Repository, units: str | None, target: str, text: str
+) -> None:
+    wrong = in_units(1, "x", 1, 0, **PACKED | {"scale_factor": 1.0})
+    wrong["t"].attrs = {} if units is None else {"units": units}
+    paths = save(tmp_path, in_units(0, target, 1, 0, **PACKED | {"scale_factor": 1.0}), wrong)
+    with pytest.raises(IcechunkError, match=rf"units: .*{text}"):
+        add(repo, paths, convert={"t": target})
+    result = add(repo, paths, convert={"t": target}, on_problem="quarantine")
+    assert [Path(each).name for each in result.quarantined] == ["001.nc"]
+
+
+def test_wrong_units_of_the_caller_are_refused(tmp_path: Path, repo: frazil.Repository) -> None:
+    with pytest.raises(IcechunkError, match="convert must give t units"):
+        add(repo, save(tmp_path, day(0, "t")), convert={"t": "no such unit"})
+
+
+# Dates
+
+
+def scene(name: str, folder: Path, value: float, **attrs: str) -> Path:
+    """Save a file without times."""
+    dataset = xr.Dataset({"band": (("y", "x"), np.full((2, 3), value, "f4"))}, attrs=attrs)
+    dataset.to_netcdf(folder / name, engine="h5netcdf")
+    return folder / name
+
+
+def test_dates_in_names_become_times(tmp_path: Path, repo: frazil.Repository) -> None:
+    names = ["S2A_20240301T101010_T33.nc", "S2B_20240229T235959_T33.nc"]
+    paths = [scene(name, tmp_path, at) for at, name in enumerate(names)]
+    pattern = "S2?_%Y%m%dT%H%M%S_*.nc"
+    result = add(repo, paths, dates={"time": pattern}, concat_dim=None, allow={"hole"})
+    found = contents(repo)
+    assert found.band.dims == ("time", "y", "x")
+    assert found.band[:, 0, 0].values.tolist() == [1, 0]
+    np.testing.assert_array_equal(
+        found.time, np.array(["2024-02-29T23:59:59", "2024-03-01T10:10:10"], "M8[ns]")
+    )
+    assert pattern in str(result.report)
+    later = scene("S2A_20240302T000000_T33.nc", tmp_path, 7)
+    add(repo, [later], dates={"time": pattern}, concat_dim=None)
+    assert contents(repo).band[:, 0, 0].values.tolist() == [1, 0, 7]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "expected"),
+    [
+        ("attribute:ACQUIRED", "2024-02-29T12:00:00Z", "2024-02-29T12:00:00"),
+        ("attribute:ACQUIRED", "2024-02-29T12:00:00+02:00", "2024-02-29T10:00:00"),
+        ("attribute:ACQUIRED", "2024:02:29 12:00:00", "2024-02-29T12:00:00"),
+        ("attribute:ACQUIRED %Y/%j", "2024/060", "2024-02-29T00:00:00"),
+        ("%Y/%m/scene-%d.%f.nc", "", "2024-02-29T00:00:00.250000"),
+    ],
+)
+def test_dates_in_attributes_and_folders(
+    tmp_path: Path, repo: frazil.Repository, pattern: str, value: str, expected: str
+) -> None:
+    folder = tmp_path / "2024" / "02"
+    folder.mkdir(parents=True)
+    path = scene("scene-29.25.nc", folder, 1, ACQUIRED=value)
+    add(repo, [path], dates={"time": pattern})
+    np.testing.assert_array_equal(contents(repo).time, np.array([expected], "M8[ns]"))
+
+
+def test_a_name_without_a_date_is_a_problem_of_the_file(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [
+        scene("s_20240101.nc", tmp_path, 1),
+        scene("s_20241399.nc", tmp_path, 2),
+        scene("other.nc", tmp_path, 3),
+    ]
+    result = add(repo, paths, dates={"time": "s_%Y%m%d.nc"}, on_problem="quarantine")
+    assert sorted(Path(each).name for each in result.quarantined) == ["other.nc", "s_20241399.nc"]
+    assert contents(repo).sizes["time"] == 1
+
+
+@pytest.mark.parametrize("pattern", ["scene.nc", "%Y-%Y.nc", "%Q.nc", "attribute:"])
+def test_a_pattern_without_a_date_is_refused(tmp_path: Path, repo: frazil.Repository, pattern: str) -> None:
+    with pytest.raises(IcechunkError, match="dates must give time"):
+        add(repo, [scene("a.nc", tmp_path, 1)], dates={"time": pattern})
+
+
+# A function of the caller
+
+
+def shifted(dataset: xr.Dataset) -> xr.Dataset:
+    """Select a part, compute a variable, and add a coordinate."""
+    number = int(Path(dataset.encoding["source"]).stem)
+    return dataset.isel(x=slice(1, None)).assign(u=dataset["t"] * 2).assign_coords(run=("time", [number] * 2))
+
+
+def test_a_function_changes_each_dataset(tmp_path: Path, repo: frazil.Repository) -> None:
+    first, second = (in_units(n, "K", 1, 0, **PACKED, add_offset=273.15) for n in (0, 1))
+    first["name"] = second["name"] = "x", np.array(["a", "bc", "d"], object)
+    paths = save(tmp_path, first, second)
+    result = add(repo, paths, preprocess=shifted)
+    expected = xr.open_mfdataset(
+        paths, preprocess=shifted, data_vars="minimal", coords="minimal", compat="override"
+    )
+    found = contents(repo)
+    xr.testing.assert_equal(found[["t", "u", "run", "name"]], expected.load()[["t", "u", "run", "name"]])
+    assert contents(repo, decode_cf=False).t.dtype == np.int16
+    assert "shifted" in str(result.report)
+
+
+def rewritten(source: Path, target: Path) -> None:
+    """Write the file with other values."""
+    with xr.open_dataset(source, decode_cf=False, engine="h5netcdf") as dataset:
+        dataset.assign(t=dataset.t + 1).to_netcdf(target, engine="h5netcdf", unlimited_dims=["time"])
+
+
+def test_a_function_changes_each_file(tmp_path: Path) -> None:
+    (folder := tmp_path / "files").mkdir()
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repository")))
+    paths = save(folder, day(0, "t"), day(1, "t"))
+    add(repo, paths, preprocess=rewritten, engine="processes")
+    xr.testing.assert_equal(contents(repo).t, joined(day(0, "t"), day(1, "t")).t + 1)
+
+
+def failing(dataset: xr.Dataset) -> xr.Dataset:
+    """Refuse one of the files."""
+    if dataset.encoding["source"].endswith("001.nc"):
+        raise KeyError("no such band")
+    return dataset
+
+
+def test_a_function_that_fails_is_a_problem_of_the_file(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = save(tmp_path, *(day(number, "t") for number in range(3)))
+    with pytest.raises(IcechunkError, match=r"preprocess: .*001.nc.*KeyError: 'no such band'"):
+        add(repo, paths, preprocess=failing)
+    result = add(repo, paths, preprocess=failing, on_problem="quarantine")
+    assert [Path(each).name for each in result.quarantined] == ["001.nc"]
+
+
+def test_another_function_is_another_definition(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = save(tmp_path, day(0, "t"), day(1, "t"))
+    one = add(repo, paths, preprocess=lambda dataset: dataset + 1)
+    same = add(repo, paths, preprocess=lambda dataset: dataset + 1)
+    assert same.report.unchanged == 2
+    assert same.snapshot_id == one.snapshot_id
+    with pytest.raises(IcechunkError, match=r"changed: .*another `preprocess`"):
+        add(repo, paths, preprocess=lambda dataset: dataset + 2)
+    add(repo, paths, preprocess=lambda dataset: dataset + 2, on_change="rewrite")
+    xr.testing.assert_equal(contents(repo).t, joined(day(0, "t"), day(1, "t")).t + 2)
+
+
+# Data types
+
+
+def of_type(number: int, dtype: str, **encoding: Any) -> xr.Dataset:
+    """Return a day of values of a dtype, with values that need it."""
+    dataset = day(number, "t")
+    values = np.arange(6).reshape(2, 3) + 10 * number + (0.1 if dtype[0] == "f" else 0)
+    dataset["t"] = ("time", "x"), values.astype(dtype)
+    dataset["t"].encoding = encoding
+    return dataset
+
+
+TYPES = [
+    (["f4", "f8"], "f8"),
+    (["f8", "f4"], "f8"),
+    (["i2", "i4", "i8"], "i8"),
+    (["i2", "f4"], "f4"),
+    (["i4", "f4"], "f8"),
+    (["u1", "i1"], "i2"),
+]
+
+
+@pytest.mark.parametrize(("dtypes", "expected"), TYPES)
+@pytest.mark.parametrize("calls", [1, 3])
+def test_data_types_widen(
+    tmp_path: Path, repo: frazil.Repository, calls: int, dtypes: list[str], expected: str
+) -> None:
+    datasets = [of_type(number, dtype) for number, dtype in enumerate(dtypes)]
+    paths = np.array(save(tmp_path, *datasets))
+    if calls == 1:
+        with pytest.raises(IcechunkError, match="dtype"):
+            add(repo, paths)
+    for some in np.array_split(paths, min(calls, len(paths))):
+        result = add(repo, some, allow={"dtype"})
+    found = contents(repo, decode_cf=False).t
+    assert found.dtype == expected
+    np.testing.assert_array_equal(found, np.concatenate([each.t for each in datasets]))
+    if calls == 1 or dtypes[0] != expected:
+        assert any(each.kind == "dtype" for each in result.report.notes)
+
+
+def test_a_wider_array_keeps_its_missing_values(tmp_path: Path, repo: frazil.Repository) -> None:
+    fill = np.float32(9.96921e36)
+    first = of_type(0, "f4", _FillValue=fill)
+    first["t"][0, 1] = np.nan
+    second = of_type(2, "f8", _FillValue=-1.0)
+    second["t"][1, 1] = np.nan
+    paths = save(tmp_path, first, second)
+    add(repo, paths[:1], chunks={"time": 3, "x": 2})
+    other = of_type(1, "f8")  # before the second day, so that its steps move
+    add(repo, paths[1:], allow={"dtype", "hole"})
+    add(repo, save(tmp_path, other), allow={"dtype"})
+    expected = joined(first, other, second)
+    xr.testing.assert_equal(contents(repo), expected)
+    assert contents(repo).t.dtype == np.float64
+    assert contents(repo).t.isnull().sum() == 2
+
+
+def test_a_wider_array_takes_narrow_values_later(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = save(tmp_path, of_type(0, "f8"), of_type(1, "f4"))
+    add(repo, paths[:1])
+    with pytest.raises(IcechunkError, match="dtype"):
+        add(repo, paths[1:])
+    add(repo, paths[1:], allow={"dtype"})
+    np.testing.assert_array_equal(contents(repo).t, np.concatenate([of_type(0, "f8").t, of_type(1, "f4").t]))
+
+
+def test_packed_and_unpacked_files_are_unpacked_together(tmp_path: Path, repo: frazil.Repository) -> None:
+    packed = of_type(0, "f4", **PACKED)
+    paths = save(tmp_path, packed, of_type(1, "f8"), of_type(2, "f4"))
+    with pytest.raises(IcechunkError, match="pack"):
+        add(repo, paths, allow={"dtype"})
+    add(repo, paths[:1], unpack=True)
+    add(repo, paths[1:], unpack=True, allow={"dtype"})
+    with xr.open_mfdataset(paths, engine="h5netcdf") as expected:
+        xr.testing.assert_allclose(contents(repo).t, expected.t.load(), rtol=1e-6)
