@@ -358,7 +358,7 @@ def test_another_function_is_another_definition(tmp_path: Path, repo: frazil.Rep
 # Data types
 
 
-def of_type(number: int, dtype: str, **encoding: Any) -> xr.Dataset:
+def of_type(number: int, dtype: str, /, **encoding: Any) -> xr.Dataset:
     """Return a day of values of a dtype, with values that need it."""
     dataset = day(number, "t")
     values = np.arange(6).reshape(2, 3) + 10 * number + (0.1 if dtype[0] == "f" else 0)

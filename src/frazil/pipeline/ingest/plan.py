@@ -329,8 +329,8 @@ def _family_arrays(
                 empty = np.empty([0] * len(each.dims), each.dtype)
                 coded = xr.Variable(each.dims, empty, dict(each.attrs))
                 dtypes.append(xr.conventions.decode_cf_variable(name, coded, decode_times=False).dtype)
-            names = {*PACKING, *MISSING, "_Unsigned"}
-            attrs = {name: each for name, each in variable.attrs.items() if name not in names}
+            coded_by = {*PACKING, *MISSING, "_Unsigned"}
+            attrs = {key: each for key, each in variable.attrs.items() if key not in coded_by}
             attrs["_FillValue"] = float("nan")
             variable = replace(variable, attrs=attrs, dtype=np.result_type(*dtypes), fill_value=None)
         array, path = existing.arrays.get(name), existing.path_of(name)
