@@ -20,7 +20,7 @@ def repo() -> frazil.Repository:
     return frazil.Repository.create(frazil.in_memory_storage())
 
 
-def add(repo: frazil.Repository, files: Any, mode: str = "backfill", **options: Any) -> Any:
+def add(repo: frazil.Repository, files: Any, mode: Any = "backfill", **options: Any) -> Any:
     """Ingest files into the group `/feed`."""
     options = {"engine": "inline", "concat_dim": "time"} | options
     return ingest(list(map(str, files)), Target(repo, "main", "/feed"), mode=mode, **options)
@@ -30,7 +30,8 @@ def contents(repo: frazil.Repository, **options: Any) -> xr.Dataset:
     """Return the group `/feed`, loaded."""
     store = repo.readonly_session("main").store
     with xr.open_zarr(store, group="feed", consolidated=False, zarr_format=3, **options) as dataset:
-        return dataset.load()
+        found: xr.Dataset = dataset.load()
+        return found
 
 
 def day(number: int, *names: str, steps: int = 2) -> xr.Dataset:
@@ -431,3 +432,131 @@ def test_packed_and_unpacked_files_are_unpacked_together(tmp_path: Path, repo: f
     add(repo, paths[1:], unpack=True, allow={"dtype"})
     with xr.open_mfdataset(paths, engine="h5netcdf") as expected:
         xr.testing.assert_allclose(contents(repo).t, expected.t.load(), rtol=1e-6)
+
+
+# Labelled dimensions that grow
+
+
+def stations(number: int, names: list[str], *, steps: int = 2, **more: Any) -> xr.Dataset:
+    """Return a day of observations of stations. Each value depends on its time and its station."""
+    times = np.arange(number * steps, (number + 1) * steps)
+    codes = np.array([int(name[1:]) for name in names], "f4")
+    coords: dict[str, Any] = {
+        "time": ("time", times, {"units": "hours since 2020-01-01"}),
+        "station": np.array(names, object),
+        "lat": ("station", codes / 100),
+    }
+    data = {"obs": (("time", "station"), times[:, None] * 1000 + codes), "height": ("station", codes * 2)}
+    return xr.Dataset(data, coords).assign(more)
+
+
+def outer(*datasets: xr.Dataset) -> xr.Dataset:
+    """Return the datasets as xarray combines them by label."""
+    decoded = [xr.decode_cf(each) for each in datasets]
+    parts = [each[["obs"]].reset_coords("lat", drop=True) for each in decoded]
+    found = xr.concat(sorted(parts, key=lambda each: each.time[0]), "time", join="outer")
+    return found.assign_coords(station=list(map(str, found.station.values.tolist()))).sortby("station")
+
+
+def ordered(repo: frazil.Repository) -> xr.Dataset:
+    """Return the group, sorted by station."""
+    found = contents(repo)
+    return found.assign_coords(station=list(map(str, found.station.values.tolist()))).sortby("station")
+
+
+LISTS = [["s3", "s1", "s2"], ["s2", "s5", "s1"], ["s4"], ["s1", "s2", "s3", "s4", "s5", "s6"], ["s6", "s2"]]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 1, 0, 3, 2]])
+@pytest.mark.parametrize("calls", [1, 2, 5])
+@pytest.mark.parametrize("chunks", [{"time": 2, "station": 2}, {"time": 3, "station": 4}, None])
+def test_stations_grow_while_time_grows(
+    tmp_path: Path, repo: frazil.Repository, chunks: dict[str, int] | None, calls: int, order: list[int]
+) -> None:
+    datasets = [stations(number, names) for number, names in enumerate(LISTS)]
+    paths = np.array(save(tmp_path, *datasets))[order]
+    for some in np.array_split(paths, calls):
+        result = add(repo, some, grow=["station"], allow={"hole"}, chunks=chunks)
+        assert not result.quarantined
+    found = ordered(repo)
+    xr.testing.assert_equal(found[["obs"]].drop_vars("lat"), outer(*datasets))
+    np.testing.assert_allclose(found.lat, np.arange(1, 7) / 100, rtol=1e-6)
+    np.testing.assert_array_equal(found.height, np.arange(1, 7) * 2)
+    if calls == 1:
+        assert any(each.kind == "grown" for each in result.report.notes)
+
+
+def test_stations_that_are_not_declared_are_refused(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = save(
+        tmp_path, stations(0, ["s1", "s2"]), stations(1, ["s1", "s2", "s3"]), stations(2, ["s2", "s1"])
+    )
+    with pytest.raises(IcechunkError, match=r"dims|values"):
+        add(repo, paths)
+
+
+def test_providers_with_other_stations_share_the_times(tmp_path: Path, repo: frazil.Repository) -> None:
+    first, second = stations(0, ["s1", "s2"]), stations(0, ["s7", "s8", "s9"])
+    third, late = stations(1, ["s1", "s2"]), stations(1, ["s9", "s7"])
+    paths = save(tmp_path, first, second, third, late)
+    add(repo, paths[:3], grow=["station"])
+    add(repo, paths[3:], grow=["station"])  # its times are there already
+    expected = (
+        outer(xr.merge([outer(first), outer(second)]), xr.merge([outer(third), outer(late)]))
+        if False
+        else None
+    )
+    del expected
+    found = ordered(repo).obs
+    assert found.shape == (4, 5)
+    for each in (first, second, third, late):
+        part = found.sel(time=xr.decode_cf(each).time, station=each.station.astype(str))
+        np.testing.assert_array_equal(part, each.obs)
+    assert int(found.isnull().sum()) == 2  # s8 has no second day
+
+
+def test_a_station_twice_at_a_time_is_an_overlap(tmp_path: Path, repo: frazil.Repository) -> None:
+    correction = stations(0, ["s2", "s1"])
+    correction["obs"] = correction.obs + 0.5
+    paths = save(tmp_path, stations(0, ["s1", "s2", "s3"]), correction)
+    with pytest.raises(IcechunkError, match="overlap"):
+        add(repo, paths, grow=["station"])
+
+
+def test_a_station_that_moves_is_a_problem_of_the_file(tmp_path: Path, repo: frazil.Repository) -> None:
+    moved = stations(1, ["s1", "s2"])
+    moved["lat"] = moved.lat + 1
+    paths = save(tmp_path, stations(0, ["s1", "s2"]), moved, stations(2, ["s3"]))
+    with pytest.raises(IcechunkError, match=r"values: .*001.nc.*lat"):
+        add(repo, paths, grow=["station"])
+    result = add(repo, paths, grow=["station"], on_problem="quarantine", allow={"hole"})
+    assert [Path(each).name for each in result.quarantined] == ["001.nc"]
+    assert ordered(repo).station.values.tolist() == ["s1", "s2", "s3"]
+    add(repo, save(tmp_path, moved), grow=["station"], allow={"values", "hole"})
+    np.testing.assert_allclose(ordered(repo).lat, [0.01, 0.02, 0.03], rtol=1e-6)
+
+
+def test_levels_and_members_grow_together(tmp_path: Path, repo: frazil.Repository) -> None:
+    def ensemble(number: int, levels: list[int], members: list[int]) -> xr.Dataset:
+        times = np.arange(number * 2, number * 2 + 2)
+        values = (
+            times[:, None, None, None] * 1000
+            + np.array(levels)[:, None, None]
+            + np.array(members)[:, None] / 10
+        )
+        data = np.broadcast_to(values, (2, len(levels), len(members), 3)).astype("f8").copy()
+        coords = {
+            "time": ("time", times, {"units": "hours since 2020-01-01"}),
+            "level": ("level", np.array(levels, "i4"), {"units": "hPa"}),
+            "member": np.array(members),
+            "x": [1.0, 2.0, 3.0],
+        }
+        return xr.Dataset({"t": (("time", "level", "member", "x"), data)}, coords)
+
+    datasets = [ensemble(0, [850, 500], [0, 1]), ensemble(1, [500, 700], [2, 0, 1]), ensemble(2, [850], [1])]
+    paths = save(tmp_path, *datasets)
+    add(repo, paths[:1], grow=["level", "member"], chunks={"level": 1, "x": 2})
+    add(repo, paths[1:], grow=["level", "member"])
+    found = contents(repo).sortby(["level", "member"])
+    assert found.t.shape == (6, 3, 3, 3)
+    expected = joined(*datasets).sortby(["level", "member"])
+    xr.testing.assert_equal(found.t, expected.t)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from functools import partial
+from itertools import chain
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -38,8 +40,9 @@ from frazil.pipeline.ingest.families import (
     variables_of,
 )
 from frazil.pipeline.ingest.inspection import Inspection, values_digest
+from frazil.pipeline.ingest.labels import NO_GROWN_DIMS, GrownDims, join_labels, stored_labels
 from frazil.pipeline.ingest.options import TABLE, FileProblem, Problem, SourceFiles
-from frazil.pipeline.ingest.steps import NO_STEPS, Steps, directions, positions, rows_of
+from frazil.pipeline.ingest.steps import NO_STEPS, Steps, directions, positions, rows_of, same
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import argument
 
@@ -88,6 +91,7 @@ class Dataset:
         self.encodings: Final = Encodings(inspection, unpack=unpack)
         self.dim: str | None = inspection.dim
         self.steps: Steps = NO_STEPS
+        self.grown: GrownDims = NO_GROWN_DIMS
         self._families: list[FileFamily] = []
         #: The known labels of files that are left out, the number of the file of each label, and the number
         #: of steps that the other files may have: these are not missing in the archive.
@@ -123,6 +127,7 @@ class Dataset:
                 if len(mine := files[dataset.good[files]]):
                     individual = inspection.dim is None
                     dataset._families.append(family_of(inspection, mine, names, individual=individual))
+        dataset._join_labels(stored)
         dataset._leave_out(dataset.encodings.choose(dataset.families, stored.variables))
         dataset.dim = dim = inspection.dim or dataset._scalar_dimension()
         if dim is None:
@@ -151,6 +156,8 @@ class Dataset:
             dataset._order_steps(dim)
             dataset._find_refused_steps(candidates & ~dataset.good, dim)
             dataset._find_missing_labels()
+        dataset._join_labels(stored)  # of the files that are in the dataset
+        dataset._families = [each.with_lengths(dataset.grown.length) for each in dataset.families]
         dataset._add_notes()
         return dataset
 
@@ -230,12 +237,37 @@ class Dataset:
                 text = f"{', '.join(sorted(new))} in only {count:,} of {count_of[first]:,} files, and missing"
                 url = inspection.urls[first]
                 self.problems.append(Problem("variables", f"{text} elsewhere", url, fatal=False))
+        for dim, labels in self.grown.labels.items():
+            before, sets = self.grown.before[dim], len(self.grown.places)
+            if len(labels) > before and (before or sets > 1):
+                text = f"{dim} grows from {before:,} to {len(labels):,} labels, by {sets:,} sets of labels"
+                self.problems.append(Problem("grown", text, fatal=False))
         for name in self.encodings.conversions:
             if (variable := self.variables[name]).coordinate:
                 continue
             found = {str(each.dtype) for each in variables_of(inspection, np.flatnonzero(self.members), name)}
             text = f"{name} is stored as {variable.dtype}, and is {', '.join(sorted(found))} in the files"
             self.problems.append(Problem("dtype", text, fatal=False))
+
+    def _join_labels(self, stored: StoredVariables) -> None:
+        """Join the labels of dimensions that grow, without the files that contradict earlier files."""
+        variables = {name: each for one in reversed(self.families) for name, each in one.variables().items()}
+        dims = {dim for each in self.inspection.labelled_values for dim in each.labels}
+        fixed = {
+            name: each for name, each in stored.variables.items() if self.inspection.dim not in each.dims
+        }
+        before = stored_labels(sorted(dims), fixed, stored.values)
+        for _ in range(2):
+            self.grown, problems = join_labels(
+                self.inspection,
+                np.flatnonzero(self.members),
+                variables,
+                before,
+                is_lenient="values" in self.allow,
+            )
+            self._leave_out(problems)
+            if not problems:
+                break
 
     def _find_members(self) -> None:
         """Find the files with the same data variables, with all their differences."""
@@ -413,13 +445,14 @@ class Dataset:
             if in_place is not None:
                 return in_place
         self._leave_out(mixed)
-        for files in self._sequences:
-            inspection = self.inspection
-            self._leave_out(steps.overlap_problems(files, inspection.urls, inspection.contents))
+        inspection, parts_of_files = self.inspection, partial(self.grown.parts, self.inspection)
+        for part in chain.from_iterable(map(parts_of_files, self._sequences)):
+            self._leave_out(steps.overlap_problems(part, inspection.urls, inspection.contents))
         if not self._following:
             return NO_STEPS
         if not mixed or "unordered" not in self.allow:
-            return steps.in_label_order([family.files for family in self._following])
+            following = (family.files for family in self._following)
+            return steps.in_label_order([*chain.from_iterable(map(parts_of_files, following))])
         in_place = steps.in_file_order(self._sequences)
         if in_place is None:  # it is unknown which steps of several families belong together
             self._families, self.good, self.problems = before
@@ -587,14 +620,6 @@ class Dataset:
 
 
 _OTHER_VALUES: Final = "{} has other values, unlike files with other variables"
-
-
-def same(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the values that are equal, or are both NaN."""
-    equal: NDArray[np.bool_] = np.asarray(values == others, np.bool_)
-    if values.dtype.kind == others.dtype.kind == "f":
-        equal |= np.isnan(values) & np.isnan(others)
-    return equal
 
 
 def scalar_time(variables: Mapping[str, VariableSchema]) -> str | None:

@@ -36,11 +36,11 @@ from frazil.pipeline.ingest.arrays import (
     open_target,
     read_labels,
 )
-from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, same, scalar_time
+from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, scalar_time
 from frazil.pipeline.ingest.families import FileFamily
 from frazil.pipeline.ingest.inspection import COMPARED, MISSING, PACKING, Inspection, VirtualChunks, native
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
-from frazil.pipeline.ingest.steps import StepAxis, positions
+from frazil.pipeline.ingest.steps import StepAxis, positions, same
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import Remedy, argument
 from frazil.repository.paths import HIDDEN
@@ -173,7 +173,10 @@ class GroupChange:
     def windows_of(self, family: FileFamily) -> dict[str, tuple[int, int]]:
         """Return the parts of dimensions that the files have: consecutive labels of the group."""
         request, dataset, existing = self.request, self.dataset, self.existing
-        dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
+        grown = dataset.grown.labels
+        dims = [
+            dim for dim in family.layout.dims if dim in existing.arrays and dim not in (dataset.dim, *grown)
+        ]
         if request.mode in ("create", "append") or not dims:
             return {}
         with request.access.open(dataset.inspection.urls[int(family.files[0])]) as reader:

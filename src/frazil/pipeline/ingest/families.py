@@ -15,7 +15,7 @@ import functools
 import json
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -95,6 +95,14 @@ class FileFamily:
         )
         values = {name: digest for name, digest in self.values.items() if name not in along}
         return replace(self, layout=layout, values=values, along=along)
+
+    def with_lengths(self, length: Callable[[str, int], int]) -> FileFamily:
+        """Return the family with the lengths of its dimensions in the dataset."""
+        variables = {
+            name: replace(each, shape=tuple(map(length, each.dims, each.shape)))
+            for name, each in self.layout.variables.items()
+        }
+        return replace(self, layout=replace(self.layout, variables=variables))
 
 
 def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[np.int64]]:

@@ -28,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.jobs.engine import Engine
@@ -42,8 +43,9 @@ from frazil.readers.zarr import why_unreadable
 from frazil.repository.paths import HIDDEN
 from frazil.threads import Purpose, thread_pool
 
-#: The length of the concat dimension in a layout: it differs from file to file.
+#: The length of the concat dimension, and of labelled dimensions that grow, in a layout: files differ.
 ANY: Final = -1
+GROWS: Final = -2
 
 #: Attributes that may differ from file to file if values are unpacked.
 PACKING: Final = ("scale_factor", "add_offset")
@@ -132,6 +134,21 @@ class FileLayout:
         return frozenset(filter(self.has_concat_dim, data)) or frozenset(data) or frozenset(self.variables)
 
 
+@dataclass(frozen=True, slots=True)
+class LabelledValues:
+    """The labels of a file along dimensions that grow, and its variables without other growing dimensions.
+
+    Two of them are equal if their digests are equal.
+    """
+
+    digest: str
+    labels: Mapping[str, NDArray[Any]] = field(compare=False)
+    values: Mapping[str, NDArray[Any]] = field(compare=False)
+
+
+_NO_LABELS: Final = LabelledValues("", {}, {})
+
+
 #: ``(variable, attribute, value)`` for each attribute that may differ from file to file.
 type OwnAttributes = tuple[tuple[str, str, Any], ...]
 
@@ -144,8 +161,10 @@ def layout_of(
     virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None,
     *,
     widens: bool = False,
+    grow: Collection[str] = (),
 ) -> tuple[FileLayout, OwnAttributes]:
     """Return the layout of a file, and its own attributes: packing, and the units of times."""
+    lengths = dict.fromkeys(grow, GROWS) | {dim: ANY}
     own: list[tuple[str, str, Any]] = []
     variables = {}
     for name, variable in schema.variables.items():
@@ -154,12 +173,12 @@ def layout_of(
         own += [(name, each, tuple(v) if isinstance(v, list) else v) for each, v in mine.items()]
         attrs = {each: value for each, value in variable.attrs.items() if each not in names}
         sizes = zip(variable.dims, variable.shape, strict=True)
-        shape = tuple(ANY if each == dim else size for each, size in sizes)
+        shape = tuple(lengths.get(each, size) for each, size in sizes)
         variables[name] = replace(variable, attrs=attrs, shape=shape)
     layout = FileLayout(
         schema.format,
         variables,
-        {name: size for name, size in schema.dims.items() if name != dim},
+        {name: size for name, size in schema.dims.items() if name not in lengths},
         schema.unlimited,
         values,
         individual,
@@ -293,7 +312,7 @@ def _storage(each: VirtualChunks | NotVirtual) -> str:
 def dims_text(variable: VariableSchema) -> str:
     """Return the dimensions of a variable as text, with their lengths except that of the concat dimension."""
     sizes = zip(variable.dims, variable.shape, strict=True)
-    return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
+    return "(" + ", ".join(name if size < 0 else f"{name}: {size}" for name, size in sizes) + ")"
 
 
 #: The values of shared variables are compared up to this size, in bytes.
@@ -308,7 +327,7 @@ type Digests = tuple[tuple[str, str], ...]
 class InspectionSpec:
     """The options of the inspection that all tasks get. ``variables`` are the data, None for all.
 
-    ``widens``: files may have their own dtypes of data.
+    ``widens``: files may have their own dtypes of data. ``grow`` are the labelled dimensions that grow.
     """
 
     access: FileAccess
@@ -316,6 +335,7 @@ class InspectionSpec:
     virtual: bool = False
     variables: Collection[str] | None = None
     widens: bool = False
+    grow: Collection[str] = ()
 
 
 _NO_DIGEST: Final = "0" * 32
@@ -333,6 +353,7 @@ class FileReport:
     layout: FileLayout | None = None
     own: OwnAttributes = ()
     individual: Digests = ()
+    labelled: LabelledValues = _NO_LABELS
     length: int = 0
     labels: NDArray[Any] | None = None
     scalars: dict[str, Any] = field(default_factory=dict)
@@ -373,8 +394,13 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
                 problem = (kind, _nothing(whole, spec.variables))
                 unfit = tuple(whole.skipped.keys() & (spec.variables or ()))
                 return replace(_state(url, spec.access), problem=problem, unfit=unfit)
+            grow = [dim for dim in schema.dims if dim in spec.grow and dim != spec.dim]
             individual = individual_names(schema, spec.dim)
-            values, digests, scalars = _small_values(reader, schema, spec.dim, individual)
+            individual -= {name for name, each in schema.variables.items() if {*grow} & {*each.dims}}
+            labelled = _labelled_values(reader, schema, spec.dim, grow) if grow else _NO_LABELS
+            others = {name: each for name, each in schema.variables.items() if not {*grow} & {*each.dims}}
+            shared = replace(schema, variables=others)
+            values, digests, scalars = _small_values(reader, shared, spec.dim, individual)
             virtual = _virtual(reader, schema, spec, checked) if spec.virtual else None
     except MissingExtraError as error:  # not a problem of the file: the driver raises it
         return FileReport(problem=(error.kind, error.message))
@@ -391,7 +417,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
     except Exception as error:  # libraries may raise any error for a damaged file
         return replace(_state(url, spec.access), problem=("damaged", f"{type(error).__name__}: {error}"))
     names = frozenset(name for name, _ in digests)
-    layout, own = layout_of(schema, spec.dim, values, names, virtual, widens=spec.widens)
+    layout, own = layout_of(schema, spec.dim, values, names, virtual, widens=spec.widens, grow=grow)
     return FileReport(
         schema.size,
         file_state(schema, schema.fingerprint),
@@ -401,6 +427,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
         layout,
         own,
         digests,
+        labelled,
         length=1 if spec.dim is None else schema.dims.get(spec.dim, 1),
         labels=schema.coords.get(spec.dim) if spec.dim is not None else None,
         scalars=scalars,
@@ -492,6 +519,39 @@ def _small_values(
     return values, tuple(digests.items()), scalars
 
 
+def _labelled_values(
+    reader: Reader, schema: FileSchema, dim: str | None, grow: Sequence[str]
+) -> LabelledValues:
+    """Return the labels of dimensions that grow, and the variables that have no concat dimension."""
+    hashed, labels, values = hashlib.sha256(), {}, {}
+    for name in grow:
+        labels[name] = _text(schema.coords.get(name, np.empty(0)))
+        if len(np.unique(labels[name])) != schema.dims[name]:
+            raise misfit(
+                f"{schema.url}: {name} must have a label for each step, and each label once, to grow"
+            )
+    for name, variable in schema.variables.items():
+        if name in grow or not {*grow} & {*variable.dims} or dim in variable.dims:
+            continue
+        if math.prod(variable.shape) * max(variable.dtype.itemsize, 1) > COMPARED:
+            raise misfit(
+                f"{schema.url}: {name} must have the concat dimension or at most 1 MiB, if {grow[0]} grows"
+            )
+        values[name] = _text(np.asarray(reader.read(name, tuple(map(slice, variable.shape)))))
+    for name, each in sorted((labels | values).items()):
+        hashed.update(f"{name} {values_digest(each)} ".encode())
+    return LabelledValues(hashed.hexdigest()[:32], labels, values)
+
+
+def _text(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values with texts of variable length as ``StringDType``, and numbers as of this machine."""
+    return (
+        values.astype(np.dtypes.StringDType())
+        if values.dtype.kind in "OUT"
+        else values.astype(native(values.dtype), copy=False)
+    )
+
+
 def _virtual(
     reader: Reader, schema: FileSchema, spec: InspectionSpec, checked: Checked
 ) -> dict[str, VirtualChunks | NotVirtual]:
@@ -545,6 +605,7 @@ def inspection_task(shared: bytes, task: bytes) -> bytes:
             file.layout = layouts.setdefault(file.layout.digest, file.layout)
             file.own = others.setdefault(file.own, file.own)
             file.individual = others.setdefault(file.individual, file.individual)
+            file.labelled = others.setdefault(file.labelled, file.labelled)
     return pickle.dumps(files)
 
 
@@ -560,7 +621,8 @@ class Inspection:
     labels of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, an empty part for a file without
     labels. ``scalars`` (name -> objects, (files,)) are the raw values of individual variables without
     dimensions, None for files that do not have them. ``individual`` are codes of ``individuals``: names and
-    digests of all individual variables of a file.
+    digests of all individual variables of a file. ``labelled`` are codes of ``labelled_values``: the labels
+    along dimensions that grow.
     """
 
     files: SourceFiles
@@ -580,6 +642,8 @@ class Inspection:
     scalars: Mapping[str, NDArray[np.object_]]
     individual: NDArray[np.int32]
     individuals: tuple[Digests, ...]
+    labelled: NDArray[np.int32]
+    labelled_values: tuple[LabelledValues, ...]
     problems: tuple[Problem, ...] = ()
 
     @property
@@ -666,6 +730,7 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
     layout, layouts = _codes(reports, attrgetter("layout"), attrgetter("digest"))
     own, owns = _codes(reports, attrgetter("own"))
     individual, individuals = _codes(reports, attrgetter("individual"))
+    labelled, labelled_values = _codes(reports, attrgetter("labelled"))
     fingerprint, contents = (
         np.frombuffer(bytes.fromhex("".join(map(attrgetter(name), reports))), np.uint8).reshape(-1, 16)
         for name in ("fingerprint", "contents")
@@ -688,6 +753,8 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
         scalars=scalars,
         individual=individual,
         individuals=individuals,
+        labelled=labelled,
+        labelled_values=labelled_values,
         problems=tuple(
             Problem(*file.problem, url)
             for url, file in zip(files.urls, reports, strict=True)

@@ -114,7 +114,7 @@ def inspect_request(
     """
     dim = request.concat_dim or dimension(request, growth)
     widens = "dtype" in request.allow
-    spec = InspectionSpec(request.access, dim, request.virtual, request.variables, widens)
+    spec = InspectionSpec(request.access, dim, request.virtual, request.variables, widens, request.grow)
     inspection = inspect_all(
         request.files, spec, engine, fingerprints=fingerprints, progress=request.progress
     )

@@ -156,6 +156,7 @@ TABLE: Final[dict[str, ProblemKind]] = {
     "preprocess": ProblemKind("the function `preprocess` failed, or has changed the file"),
     "renamed": ProblemKind("variables or dimensions that get other names"),
     "dates": ProblemKind("coordinates that are dates in the names of files, or in attributes"),
+    "grown": ProblemKind("labelled dimensions that get new labels"),
     "converted": ProblemKind("variables that get other units"),
     "groups": ProblemKind(
         "groups below the group that is read: they are left out",
@@ -446,6 +447,7 @@ class InspectionOptions(FileOptions, total=False):
     """The options of `inspect_files` that are not in its signature; see `ingest`."""
 
     allow: Collection[str]
+    grow: Collection[str]
     unpack: bool
     engine: Engine | EngineName | None
     progress: Progress | None
@@ -460,6 +462,7 @@ class IngestOptions(FileOptions, RunOptions, total=False):
     on_problem: OnProblem
     on_change: OnChange
     allow: Collection[str]
+    grow: Collection[str]
     unpack: bool
     refresh: bool
 
@@ -479,6 +482,7 @@ class IngestRequest:
     on_problem: OnProblem = "fail"
     on_change: OnChange = "fail"
     allow: Collection[str] = ()
+    grow: Collection[str] = ()
     unpack: bool = False
     refresh: bool = False
     format: str | None = None
@@ -501,10 +505,15 @@ class IngestRequest:
         for name, choices in _CHOICES.items():
             require_choice(name, getattr(self, name), choices)
         # A string is one name, not a collection of letters.
-        allow, variables = (
+        allow, variables, grow = (
             frozenset(map(str, (names,) if isinstance(names, str) else names))
-            for names in (self.allow, self.variables or ())
+            for names in (self.allow, self.variables or (), self.grow)
         )
+        if grow and self.virtual:
+            raise InvalidInputError(
+                "grow must be empty for a virtual ingest: references have whole chunks. Copy these files",
+                ErrorKind.UNIMPLEMENTED,
+            )
         for name in sorted(allow.difference(TOLERABLE)):
             error = InvalidInputError(
                 f"allow must be one of {', '.join(TOLERABLE)}, got {name!r}", ErrorKind.UNKNOWN_CHOICE
@@ -515,6 +524,7 @@ class IngestRequest:
             raise error
         values: dict[str, Any] = {
             "allow": allow,
+            "grow": grow,
             "variables": None if self.variables is None else variables,
             "chunks": dict(self.chunks or {}),
             "encoding": dict(self.encoding or {}),
@@ -561,6 +571,7 @@ class IngestRequest:
             "encoding": {
                 name: sorted(map(repr, each.items())) for name, each in (self.encoding or {}).items()
             },
+            **({"grow": sorted(self.grow)} if self.grow else {}),
             **({"compound": "fields"} if "compound" in self.access.reader_options else {}),
             **{
                 name: dict(sorted(each.items()))

@@ -41,7 +41,7 @@ from frazil.pipeline.ingest.existing import GroupChange, dims_of, matched_array,
 from frazil.pipeline.ingest.families import Conversion, FileFamily, variables_of, with_encoding
 from frazil.pipeline.ingest.inspection import ANY, MISSING, PACKING, VirtualChunks, values_digest
 from frazil.pipeline.ingest.options import Problem
-from frazil.pipeline.ingest.steps import StepAxis, StepRuns, old_pieces, place_labels, runs
+from frazil.pipeline.ingest.steps import StepAxis, StepRuns, joined_runs, old_pieces, place_labels, runs, same
 from frazil.pipeline.ingest.tasks import ArrayBox, IngestItem, PlannedArray, TaskContext, without_container
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import argument
@@ -185,6 +185,28 @@ def _shift_chunks(session: Session, target: TargetArray, axis: StepAxis) -> None
     workspace.set_refs(target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved]))
 
 
+def write_grown(change: GroupChange) -> None:
+    """Resize the arrays along dimensions that grow, and write their labels and what files have for labels."""
+    dataset, existing, store = change.dataset, change.existing, change.existing.session.store
+    grown, sizes = dataset.grown, change.request.chunks
+    for dim, labels in grown.labels.items():
+        for name in existing.arrays_along(dim):
+            array = existing.arrays[name]
+            at, before = dims_of(array).index(dim), array.shape[dims_of(array).index(dim)]
+            if before < len(labels):
+                array.resize((*array.shape[:at], len(labels), *array.shape[at + 1 :]))
+                _clear(array, at, before, len(labels))
+    for name, values in grown.values.items():
+        if name not in existing.arrays:
+            variable = replace(dataset.variables[name], shape=values.shape)
+            encoding = (change.request.encoding or {}).get(name)
+            create(store, target_array(variable, existing.path_of(name), dataset.dim, 0, sizes, encoding))
+        existing.reopen_array(name)
+        array = existing.arrays[name]
+        if not same(read_labels(array) if array.ndim == 1 else np.asarray(array[...]), values).all():
+            array[...] = values
+
+
 def write_labels(change: GroupChange, axis: StepAxis) -> None:
     """Write the labels of the dimension, from the first label that is new or moves."""
     dataset, existing, store = change.dataset, change.existing, change.existing.session.store
@@ -219,6 +241,7 @@ def plan_tasks(change: GroupChange) -> Tasks:
         with request.access.open(urls[min(int(each.files[0]) for each in dataset.families)]) as reader:
             attrs = reader.schema().attrs
         root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
+    write_grown(change)
     retained = change.retained_scalars()
     if dim is not None and axis is not None and existing.arrays_along(dim):
         # Arrays that were equal in all earlier files may differ now.
@@ -252,13 +275,18 @@ def plan_arrays(change: GroupChange, retained: frozenset[str]) -> tuple[list[Pla
             owner.setdefault(name, at)
     if dataset.dim is not None and dataset.steps.labels is not None:
         owner.pop(dataset.dim, None)  # the driver writes the labels
+    for name in dataset.grown.values:
+        owner.pop(name, None)
     arrays: list[PlannedArray] = []
     groups: list[ArrayGroup] = []
     for at, family in enumerate(dataset.families):
         pieces = None
         if axis is not None and len(dataset.steps.start) > 1:
-            source, inside, places = dataset.steps.placed(family.files)
-            pieces = runs(source, inside, axis.new[places])
+            parts = dataset.grown.parts(dataset.inspection, family.files)
+            placed = map(dataset.steps.placed, parts)
+            pieces = joined_runs(
+                [runs(source, inside, axis.new[places]) for source, inside, places in placed]
+            )
         first = len(arrays)
         arrays += _family_arrays(change, family, [name for name, each in owner.items() if each == at], pieces)
         file = np.array([family.files[0]], np.int64)
@@ -506,6 +534,7 @@ def _items(
     for name, by_code in change.dataset.encodings.conversions.items():
         for code, conversion in by_code.items():
             conversions.setdefault(code, {})[name] = conversion
+    grown = change.dataset.grown
     # References store times in whole seconds, and the file must not be newer.
     checks = [
         etag or (time and time.replace(microsecond=0) + timedelta(seconds=time.microsecond > 0))
@@ -525,6 +554,7 @@ def _items(
             tuple(map(checks.__getitem__, numbers)),
             inspection.fingerprint[files],
             virtual,
+            tuple(map(grown.places.__getitem__, inspection.labelled[files].tolist())) if grown.labels else (),
         )
 
     for group in groups:

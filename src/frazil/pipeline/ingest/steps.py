@@ -16,7 +16,7 @@ label may occur several times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import cftime  # type: ignore[import-untyped]  # it ships no types
@@ -58,6 +58,14 @@ def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
     place = np.minimum(np.searchsorted(axis[order], labels), len(axis) - 1)
     candidate = order[place]
     return np.where(axis[candidate] == labels, candidate, -1).astype(np.int64)
+
+
+def same(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the values that are equal, or are both NaN."""
+    equal: NDArray[np.bool_] = np.asarray(values == others, np.bool_)
+    if values.dtype.kind == others.dtype.kind == "f":
+        equal |= np.isnan(values) & np.isnan(others)
+    return equal
 
 
 def place_labels(mode: Mode, old: NDArray[Any], new: NDArray[Any], steps: Steps) -> StepAxis:
@@ -154,6 +162,15 @@ def runs(source: NDArray[np.int64], start: NDArray[np.int64], at: NDArray[np.int
     first = np.flatnonzero(breaks)
     count = np.diff(np.append(first, len(at)))
     return StepRuns(source[first], start[first], at[first], count.astype(np.int64))
+
+
+def joined_runs(parts: Sequence[StepRuns]) -> StepRuns:
+    """Join runs of several parts of the files, which may have the same positions."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [np.concatenate([getattr(each, field.name) for each in parts]) for field in fields(StepRuns)]
+    order = np.argsort(columns[2], kind="stable")
+    return StepRuns(*(column[order] for column in columns))
 
 
 def old_pieces(axis: StepAxis, start: int, stop: int) -> StepRuns:

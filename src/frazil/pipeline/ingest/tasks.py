@@ -12,7 +12,7 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, Self
 
@@ -71,7 +71,8 @@ class IngestItem:
 
     The sources of ``pieces`` are indices of ``urls``. ``old`` are steps of the group. For each file there are
     ``conversions`` of its times (None: times stay), ``checks`` (the etag or time that its virtual references
-    store), and ``fingerprints`` (uint8, (files, 16)) of the inspection.
+    store), and ``fingerprints`` (uint8, (files, 16)) of the inspection. ``places`` are the positions of the
+    labels of each file along dimensions that grow, by dimension; empty if none grows.
     """
 
     boxes: tuple[ArrayBox, ...]
@@ -82,6 +83,7 @@ class IngestItem:
     checks: tuple[Any, ...]
     fingerprints: NDArray[np.uint8]
     virtual: bool = False
+    places: tuple[Mapping[str, NDArray[np.int64]], ...] = ()
 
 
 type Region = tuple[slice, ...]
@@ -166,7 +168,7 @@ class Readers:
         """Return the single value of a region of an array, or None if files store chunks of it."""
         target, item = array.target, self._item
         size = math.prod(each.stop - each.start for each in region) * target.itemsize
-        if size < SMALLEST or target.window is not None or array.unpacked:
+        if size < SMALLEST or target.window is not None or array.unpacked or item.places:
             return None
         parts = [(0, region)]
         if target.axis is not None:
@@ -314,7 +316,7 @@ def copy_values(fork: ForkSession, context: TaskContext, item: IngestItem) -> Ou
             # In the order of files, so that each file is opened once for all of its variables.
             for read in sorted(reads, key=attrgetter("file")):
                 values = readers.values(read)
-                read.into[...] = readers.stored_values(read, values)
+                read.into[read.at] = readers.stored_values(read, values)[read.chosen]
                 input_bytes += values.nbytes
             for target, region, values in buffers:
                 open_target(fork.store, target.path)[region] = values
@@ -335,6 +337,34 @@ class _FileRead:
     array: PlannedArray
     region: Region
     into: NDArray[Any]
+    chosen: Any = ...
+    at: Any = ...
+
+    def placed(self, places: Mapping[str, NDArray[np.int64]], start: Sequence[int]) -> _FileRead | None:
+        """Return the read of the values at the positions of a file; None if the buffer has none of them.
+
+        ``start`` is the position of the buffer in the dimensions of the region.
+        """
+        dims = [
+            dim
+            for at, dim in enumerate(self.array.target.dims)
+            if not (self.array.adds_axis and at == self.array.target.axis)
+        ]
+        shape = self.into.shape[len(self.into.shape) - len(dims) :]
+        region, chosen, at = list(self.region), [], []
+        for number, (dim, low, size) in enumerate(zip(dims, start, shape, strict=True)):
+            inside = rows = np.arange(size)
+            if dim in places:
+                mine = places[dim] - low
+                rows = np.flatnonzero((mine >= 0) & (mine < size))
+                if not len(rows):
+                    return None
+                inside, first = mine[rows], int(rows[0])
+                region[number], rows = slice(first, int(rows[-1]) + 1), rows - first
+            chosen.append(rows)
+            at.append(inside)
+        before = (slice(None),) if self.array.adds_axis else ()
+        return replace(self, region=tuple(region), chosen=np.ix_(*chosen), at=(*before, *np.ix_(*at)))
 
 
 def _batches(context: TaskContext, boxes: Sequence[ArrayBox]) -> Iterator[list[tuple[PlannedArray, Region]]]:
@@ -364,7 +394,8 @@ def _region_buffer(
         return values, [_FileRead(0, array, region, values)], 0
     low, high = region[axis].start, region[axis].stop
     pieces = item.pieces.within(low, high)
-    covering = pieces if window is None else pieces.within(0, 0)
+    grows = bool(item.places) and not {*item.places[0]}.isdisjoint(target.dims)
+    covering = pieces if window is None and not grows else pieces.within(0, 0)
     old_bytes = 0
     for _, start, at, count in _uncovered(item.old, covering, low, high, array.shifted):
         in_array = (*region[:axis], slice(start, start + count), *region[axis + 1 :])
@@ -383,7 +414,11 @@ def _region_buffer(
         if array.adds_axis:
             # All steps of a file get its single value.
             part, into = part[:axis] + part[axis + 1 :], np.moveaxis(into, axis, 0)
-        reads.append(_FileRead(file, array, part, into))
+        read: _FileRead | None = _FileRead(file, array, part, into)
+        if read is not None and grows:
+            origin = [each.start for i, each in enumerate(region) if not (array.adds_axis and i == axis)]
+            read = read.placed(item.places[file], origin)
+        reads += [] if read is None else [read]
     return values, reads, old_bytes
 
 
