@@ -7,7 +7,9 @@ the members of a group. Nothing is completed if the repository cannot be opened.
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -172,6 +174,18 @@ def container(prefix: str) -> VirtualChunkContainer:
     except InvalidInputError as error:
         raise click.BadParameter(str(error)) from error
     raise click.BadParameter(f"must be a prefix of URLs, such as {url.url}, got {prefix!r}")
+
+
+def function(text: str) -> Any:
+    """Return the function ``MODULE:NAME``. The module may be in the current folder, as for ``python -m``."""
+    from frazil.pipeline.derivation.definition import from_json
+
+    module, _, name = text.partition(":")
+    sys.path[:0] = [] if os.getcwd() in sys.path else [os.getcwd()]
+    try:
+        return from_json({"$": "function", "module": module, "name": name})
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def converted(function: Callable[[str], Any], default: Any = None) -> Any:

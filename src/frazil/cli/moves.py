@@ -432,6 +432,10 @@ def ingest(
         Any, option(metavar="KEY=VALUE", multiple=True, callback=args.collected(args.key_value, dict))
     ],
     rename: Annotated[Any, option(metavar="OLD=NEW,...", callback=args.converted(args.key_values, {}))],
+    convert: Annotated[Any, option(metavar="NAME=UNITS,...", callback=args.converted(args.key_values, {}))],
+    dates: Annotated[Any, option(metavar="NAME=PATTERN,...", callback=args.converted(args.key_values, {}))],
+    preprocess: Annotated[Any, option(metavar="MODULE:FUNCTION", callback=args.converted(args.function))],
+    grow: Annotated[Any, option(metavar="DIM,...", callback=args.converted(args.comma_separated, ()))],
     allow: Annotated[Any, option(metavar="KIND,...", callback=args.converted(args.comma_separated, ()))],
     message: args.Message,
     mode: Literal["create", "append", "insert", "upsert", "backfill"] = "create",
@@ -466,7 +470,11 @@ def ingest(
         filter_by_keys: The GRIB fields to ingest: typeOfLevel=surface,stepType=instant (all).
         reader_option: An option of the reader of the format, VALUE as JSON or text: squeeze=false, page=2.
         rename: New names of variables and dimensions; names that a file does not have are ignored.
-        allow: Problems to tolerate: values, unordered, overlap, duplicate, hole.
+        convert: Units of variables, to which files with other units are converted: tas=K.
+        dates: Times from names of files or attributes: time=s2_%Y%m%d.tif, time=attribute:ACQUIRED.
+        preprocess: A function of the dataset of each file, or of two paths.
+        grow: Labelled dimensions, such as stations, that files have in any order and in part.
+        allow: Problems to tolerate: values, unordered, overlap, duplicate, hole, variables, dtype.
         mode: How the files relate to existing data.
         branch: The branch to commit to.
         group: The group in the repository.
@@ -503,6 +511,10 @@ def ingest(
         "reader_options": {**reader_option, **({"filter_by_keys": filter_by_keys} if filter_by_keys else {})},
         "compound": compound,
         "rename": rename,
+        "convert": convert,
+        "dates": dates,
+        "preprocess": preprocess,
+        "grow": grow,
         "engine": automatic if engine == "auto" else engine,
     }
     if inspect:

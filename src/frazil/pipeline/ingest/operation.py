@@ -217,6 +217,10 @@ def inspect_files(
         reader_options: Options of the reader of the format, such as ``filter_by_keys`` for GRIB.
         compound: For HDF5 variables of compound types: ``"skip"`` (default) or ``"fields"``; see `ingest`.
         rename: New names of variables and dimensions, by their names in the files; see `ingest`.
+        dates: New coordinates from the names of files, or from attributes; see `ingest`.
+        convert: The units of variables; see `ingest`.
+        preprocess: A function of the dataset of a file, or of the file; see `ingest`.
+        grow: Dimensions with labels that files have in any order and in part; see `ingest`.
         allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
         unpack: Whether the ingest would store unpacked values: then files may have different packing.
         engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
@@ -295,6 +299,12 @@ def ingest(
         rename: New names of variables and dimensions, by their names in the files: ``{"T2": "t2m"}``. A name
             that a file does not have is ignored, so files with old and with new names are one dataset.
             Attributes such as ``coordinates`` get the new names, too. All other arguments use the new names.
+        dates: New scalar coordinates that are times, by name. The value is a pattern of names of files with
+            codes of ``strptime``, ``*`` and ``?``, or ``"attribute:NAME"`` with an optional format.
+        convert: The units of variables, by name, in the forms of UDUNITS. Files with other units are
+            converted to them. Packed numbers stay, and get another scale and offset.
+        preprocess: A function that gets the `xarray.Dataset` of a file, and returns another one; or a
+            function of two paths, which reads the first file, and writes the second one.
         engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
             None: `default_engine()`.
         job_id: The id of the job. A second call with the same id continues an interrupted ingest, or
@@ -313,8 +323,11 @@ def ingest(
             treats each one as a problem, ``"ignore"`` keeps the stored values, ``"rewrite"`` replaces them.
         allow: Kinds of problems that are tolerated: ``"hole"`` (the gap stays), ``"overlap"`` and
             ``"duplicate"`` (the step of the later file is taken), ``"unordered"`` (steps keep the order of
-            their file), ``"values"`` (the values of the first file, or of the repository, stay).
-            Default: none.
+            their file), ``"values"`` (the values of the first file, or of the repository, stay),
+            ``"variables"`` (a variable is missing where files do not have it), ``"dtype"`` (the array gets
+            the smallest dtype that holds the values of all files). Default: none.
+        grow: Dimensions with labels, such as stations, that files have in any order and in part. New labels
+            come after the labels of the group.
         unpack: If True, stores the values of packed data instead of packed numbers. Then each file may have
             its own scale and offset.
         refresh: If True, the commit also has the derived arrays of the branch, computed from the new data
