@@ -198,8 +198,8 @@ def events(
         since: Only runs that started from TIME on: 2026-11-01, 7d, 12h.
 
     Examples:
-        frazil events s3://ops/events      all runs
-        frazil events --failed --since 1d  the failures of the last day
+        frazil events s3://ops/events             all runs
+        frazil events /ops/log --failed --since 1d  the failures of the last day
     """
     from frazil.jobs.events import FACET, read_runs
     from frazil.jobs.progress import size
@@ -207,7 +207,7 @@ def events(
     def row(run: dict[str, Any]) -> tuple[str, ...]:
         values = run["run"]["facets"][FACET]
         began = clock(datetime.fromisoformat(values["started_at"]))
-        cost = (f"{values['run_seconds']:.1f} s", f"{values['tasks']:,}")
+        cost = (f"{values['run_seconds']:,.0f} s", f"{values['tasks']:,}")
         sizes = (size(values["bytes_read"]), size(values["bytes_written"]))
         repository, error = f"{values['repository']}@{values['branch']}", " ".join(values["error"].split())
         return (began, run["eventType"], run["job"]["name"], *cost, *sizes, repository, error)
