@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -137,7 +138,7 @@ def test_a_run_without_a_commit_has_its_error(
 
 def test_a_run_that_cannot_start_has_its_error(repo: frazil.Repository, log: Path) -> None:
     with pytest.raises(frazil.RefNotFoundError):
-        ops.run_job(ops.Job("lost", ops.Target(repo, "nowhere"), ops.Tasks, failing), ENGINE)
+        ops.run_job(replace(counting(repo, 4), target=ops.Target(repo, "nowhere")), ENGINE)
     ((_, end),) = runs(log)
     assert (end["eventType"], facet_of(end)["error_kind"]) == ("FAIL", "ref-not-found")
     assert facet_of(end)["branch"] == "nowhere"
@@ -244,8 +245,10 @@ def test_no_secret_and_no_folder_of_this_machine_is_in_an_event(
 
 
 @pytest.mark.parametrize(
-    ("url", "namespace", "name"),
+    ("storage", "namespace", "name"),
     [
+        (frazil.local_filesystem_storage("/data/a, b", flush=False), "file", "/data/a, b/t"),
+        (frazil.in_memory_storage(), "in-memory", "t"),
         ("gs://ice/a/b", "gs://ice", "a/b/t"),
         ("az://me/ice/a", "abfss://ice@me.dfs.core.windows.net", "a/t"),
         ("s3://ice", "s3://ice", "t"),
@@ -254,9 +257,10 @@ def test_no_secret_and_no_folder_of_this_machine_is_in_an_event(
     ],
 )
 def test_datasets_have_the_names_of_openlineage(
-    repo: frazil.Repository, log: Path, url: str, namespace: str, name: str
+    repo: frazil.Repository, log: Path, storage: str | frazil.Storage, namespace: str, name: str
 ) -> None:
-    source = ops.Input(storage_label(storage_from_url(url)), None, "A", ("/t",), "00")
+    storage = storage_from_url(storage) if isinstance(storage, str) else storage
+    source = ops.Input(storage_label(storage), None, "A", ("/t",), "00")
     ops.run_job(counting(repo, 4, inputs=(source,)), ENGINE)
     ((_, end),) = runs(log)
     assert [(each["namespace"], each["name"]) for each in end["inputs"]] == [(namespace, name)]
@@ -272,7 +276,7 @@ def test_the_host_is_named_only_on_demand(
 
 def test_the_datasets_of_an_event_are_bounded(repo: frazil.Repository, log: Path) -> None:
     writes = tuple(f"/a/{number}" for number in range(10_000))
-    ops.run_job(ops.Job("wide", ops.Target(repo), lambda _: ops.Tasks([]), failing, writes=writes), ENGINE)
+    ops.run_job(replace(counting(repo, 4), writes=writes), ENGINE)
     ((_, end),) = runs(log)
     assert len(end["outputs"]) == 200
 
@@ -392,6 +396,7 @@ def test_the_command_lists_runs(
     assert lines("--failed") == lines("--failed", "--since", "1d") != lines()
     assert lines("--since", "2999-01-01") == []
     assert len(lines("--since", "1d")) == 2
+    assert len(lines("--since", facet_of(runs(log)[-1][0])["started_at"])) == 1
     documents = json.loads("\n".join(lines("--json")))
     assert documents == [each[-1] for each in reversed(runs(log))]
     # a run whose process was killed

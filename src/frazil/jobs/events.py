@@ -230,7 +230,7 @@ def _dataset(address: str, path: str = "", version: str = "") -> _Event:
     values = dict(each.split(" ", 1) for each in parts if " " in each)
     namespace, place, url = kind, values.get("prefix", ""), urlsplit(kind)
     if address.startswith(LOCAL):
-        namespace, place = "file", address.removeprefix(LOCAL)
+        namespace, place = "file", address.removeprefix(LOCAL).removesuffix(", flush False")
     elif url.netloc:
         namespace, place = f"{url.scheme}://{url.netloc}", url.path[1:]
     elif template := _NAMESPACES.get(kind.partition(" ")[0]):
