@@ -92,7 +92,7 @@ _current: Final = ContextVar[Run | None]("run", default=None)
 
 
 @contextmanager
-def recorded(run: Run) -> Iterator[Run]:
+def run_events(run: Run) -> Iterator[Run]:
     """Send the events of a run, which is the block. Runs inside of the block have it as their parent.
 
     An exception that is not an ``Exception``, such as ``KeyboardInterrupt``, means ABORT.
@@ -247,10 +247,10 @@ def _without_folders(text: str, place: str) -> str:
     A path is local if its first folder is one of this machine: nodes of repositories have paths too.
     """
 
-    def shortened(match: re.Match[str]) -> str:
+    def without_local(match: re.Match[str]) -> str:
         return match[0] if match[0].startswith(f"{place}/") or not os.path.lexists(match[1]) else ""
 
-    return _FOLDERS.sub(shortened, _URL.sub(lambda match: shown_url(match[0]), text))
+    return _FOLDERS.sub(without_local, _URL.sub(lambda match: shown_url(match[0]), text))
 
 
 def read_runs(storage: Storage, since: datetime | None = None) -> list[_Event]:

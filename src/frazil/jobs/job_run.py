@@ -28,7 +28,7 @@ from frazil.format.nodes import NodeTable
 from frazil.handle.repository import context_of
 from frazil.jobs import job_history
 from frazil.jobs.engine import Engine, EngineName, described, engine_of
-from frazil.jobs.events import Run, recorded
+from frazil.jobs.events import Run, run_events
 from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
@@ -254,7 +254,7 @@ def run_job(
     require_progress(progress, "expect", "advance")
     job_history.require_recordable(job)
     TRAFFIC.take_counts()
-    with recorded(Run(job.name, job.target, job.inputs, job.writes, job.id)) as run:
+    with run_events(Run(job.name, job.target, job.inputs, job.writes, job.id)) as run:
         reason = ""
         for _ in range(_STARTS):
             try:

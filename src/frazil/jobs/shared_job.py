@@ -27,7 +27,7 @@ from frazil.format.ids import id_to_text
 from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Task, Threads
-from frazil.jobs.events import Run, recorded
+from frazil.jobs.events import Run, run_events
 from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_history import JobStart, find_job, job_state, require_recordable, work_digest
 from frazil.jobs.job_run import Attempt, earlier_result, run_attempt
@@ -294,7 +294,7 @@ class SharedJob(Summary):
         job = _job(self.repo, self.branch, self.id, self.tasks, message, metadata or {})
         require_recordable(job)
         TRAFFIC.take_counts()
-        with recorded(Run(job.name, job.target, writes=job.writes, job_id=self.id)) as run:
+        with run_events(Run(job.name, job.target, writes=job.writes, job_id=self.id)) as run:
             return run.set_result(self._commit(job, run))
 
     def _commit(self, job: Job, run: Run) -> JobResult:

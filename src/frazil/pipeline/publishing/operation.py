@@ -23,7 +23,7 @@ from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import Limits
 from frazil.jobs.engine import Engine, EngineName
-from frazil.jobs.events import Run, recorded
+from frazil.jobs.events import Run, run_events
 from frazil.jobs.job import Target, Version, takes_versions
 from frazil.jobs.job_history import entries_in_line, job_record
 from frazil.jobs.job_run import live_inputs, of_job, reads_of
@@ -460,7 +460,7 @@ def write_audit_publish(
             errors.ErrorKind.INVALID_REF_NAME,
         )
     audit = Audit(repo, branch, audit_branch, all_rules, job_id)
-    with recorded(Run("write_audit_publish", Target(repo, branch), writes=("/",), job_id=job_id)) as run:
+    with run_events(Run("write_audit_publish", Target(repo, branch), writes=("/",), job_id=job_id)) as run:
         snapshot_id = published_snapshot(audit)
         if snapshot_id is not None:
             return run.set_result(_done_before(audit, tag, snapshot_id))
