@@ -116,7 +116,7 @@ xarray: xarray xarray_engine jobs readers OPERATIONS spark.tables testing
 dask: dask xarray testing
 fsspec: fsspec_filesystem
 pyspark: OF_SPARK pyspark_frazil testing
-cloudpickle: jobs
+cloudpickle, openlineage: jobs
 pyarrow: OF_SPARK arrow jobs pipeline.ingest pipeline.replication
 anywidget, traitlets: ui
 virtualizarr: pipeline.replication

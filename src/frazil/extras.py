@@ -36,6 +36,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "virtualizarr": "virtualizarr",
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",
+    "openlineage": "lineage",
     "anywidget": "widget",
     "frazil_import": "import",
     **dict.fromkeys(("jax", "ml_dtypes", "torch"), ""),

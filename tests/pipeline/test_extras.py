@@ -23,7 +23,12 @@ DISTRIBUTIONS = {
     "grpc_status": "pyspark",
     "google": "pyspark",
     "google.rpc": "pyspark",
-} | {"opentelemetry": "opentelemetry-sdk", "xarray_regrid": "xarray-regrid", "frazil_import": "frazil-import"}
+} | {
+    "openlineage": "openlineage-python",
+    "opentelemetry": "opentelemetry-sdk",
+    "xarray_regrid": "xarray-regrid",
+    "frazil_import": "frazil-import",
+}
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
 ]

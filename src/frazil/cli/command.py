@@ -213,6 +213,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("refs", "history", "list the branches and tags"),
         Verb("status", "history", "show the state of a repository: branches, leases"),
         Verb("ops", "history", "show the ops log: all updates, newest first"),
+        Verb("events", "jobs", "list the runs of jobs, also those that failed", "pipeline"),
         Verb("watch", "history", "print new versions of a branch as they come"),
         Verb("stats", "contents", "count versions, files and bytes of a repository"),
         Verb("du", "contents", "show how many bytes each array of a version takes"),

@@ -1,11 +1,12 @@
-"""Commands for jobs whose tasks run in a batch system: job open, job task, job status, job commit."""
+"""Commands for jobs: job open, job task, job status, job commit for batch systems, and events."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import warnings
-from typing import TYPE_CHECKING, Annotated, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
@@ -15,6 +16,7 @@ from frazil.cli.opening import BranchChange, OpenTarget, clock
 from frazil.display import counted
 from frazil.errors import SessionStateError
 from frazil.repository.target import Target
+from frazil.storage.profiles import storage_of_location
 
 if TYPE_CHECKING:
     from frazil.jobs import SharedJob
@@ -175,3 +177,41 @@ def job_commit(
     result = shared(change.repo, job_id, change.branch).commit(message, metadata)
     before = f"the job `{job_id}` was committed before, as {result.snapshot_id}"
     change.emit([before] * result.done_before, job=job_id, done_before=result.done_before)
+
+
+@verb("events")
+def events(
+    output: Output,
+    place: Annotated[str, argument(envvar="FRAZIL_EVENTS", metavar="[PLACE]")],
+    failed: bool,
+    since: args.Time,
+) -> None:
+    """Show the runs of jobs in an event log, newest first, also those that failed.
+
+    PLACE is a folder, a URL or a profile; default: the first place in the variable FRAZIL_EVENTS, which makes
+    runs write events. The columns: start in UTC, last event, job, duration, tasks, values read and written,
+    repository, error. A run with START goes on, or its process was killed. With --json, a run is its last
+    event, as OpenLineage defines it.
+
+    Args:
+        failed: Only runs that failed or were interrupted.
+        since: Only runs that started from TIME on: 2026-11-01, 7d, 12h.
+
+    Examples:
+        frazil events s3://ops/events             all runs
+        frazil events /ops/log --failed --since 1d  the failures of the last day
+    """
+    from frazil.jobs.events import FACET, read_runs
+    from frazil.jobs.progress import size
+
+    def row(run: dict[str, Any]) -> tuple[str, ...]:
+        values = run["run"]["facets"][FACET]
+        began = clock(datetime.fromisoformat(values["started_at"]))
+        cost = (f"{values['run_seconds']:,.0f} s", f"{values['tasks']:,}")
+        sizes = (size(values["bytes_read"]), size(values["bytes_written"]))
+        repository, error = f"{values['repository']}@{values['branch']}", " ".join(values["error"].split())
+        return (began, run["eventType"], run["job"]["name"], *cost, *sizes, repository, error)
+
+    runs = read_runs(storage_of_location(place.partition(",")[0].strip()), since)
+    runs = [run for run in runs if not failed or run["eventType"] in ("FAIL", "ABORT")]
+    output.emit(runs, map(output.cut, table(map(row, runs), right=frozenset({3, 4, 5, 6}))), pages=True)

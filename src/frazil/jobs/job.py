@@ -123,7 +123,7 @@ class Version(Summary):
 type Source = Repository | Version
 
 #: The beginning of the address of a local folder.
-_LOCAL: Final = "local filesystem, path "
+LOCAL: Final = "local filesystem, path "
 _PLACES: Final = frozenset({"source", "to", "repo", "target", "session"})
 
 
@@ -217,7 +217,7 @@ def digest(session: Session, paths: Sequence[str]) -> str:
 def without_folders(address: str) -> str:
     """Return an address for the metadata of commits: of a local folder its name, and a hash of its path."""
     # Readers of a repository need not know the folders of the machine that wrote it.
-    path = address.removeprefix(_LOCAL)
+    path = address.removeprefix(LOCAL)
     if path == address:
         return address
     name = path.rstrip("/").rpartition("/")[2]

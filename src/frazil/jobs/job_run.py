@@ -28,6 +28,7 @@ from frazil.format.nodes import NodeTable
 from frazil.handle.repository import context_of
 from frazil.jobs import job_history
 from frazil.jobs.engine import Engine, EngineName, described, engine_of
+from frazil.jobs.events import Run, run_events
 from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
@@ -250,20 +251,20 @@ def run_job(
         >>> run_job(job, "inline").done_before, run_job(job, "inline").done_before
         (False, True)
     """
-    started = host.monotonic_seconds()
     require_progress(progress, "expect", "advance")
     job_history.require_recordable(job)
     TRAFFIC.take_counts()
-    reason = ""
-    for _ in range(_STARTS):
-        try:
-            return _start(job, engine, progress, started)
-        except errors.JobRestartError as error:
-            reason = str(error)
-    raise errors.ConflictError(
-        message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were not "
-        f"usable. The last reason: {reason}. Check whether another driver runs the same job"
-    )
+    with run_events(Run(job.name, job.target, job.inputs, job.writes, job.id)) as run:
+        reason = ""
+        for _ in range(_STARTS):
+            try:
+                return run.set_result(_start(job, engine, progress, run))
+            except errors.JobRestartError as error:
+                reason = str(error)
+        raise errors.ConflictError(
+            message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were "
+            f"not usable. The last reason: {reason}. Check whether another driver runs the same job"
+        )
 
 
 def same_storage(source: Version, target: Target) -> bool:
@@ -300,18 +301,18 @@ class Attempt:
     start: job_history.JobStart
     engine: Engine
     progress: Progress | None
-    started: float
+    run: Run
 
 
-def _start(
-    job: Job, engine: Engine | EngineName | None, progress: Progress | None, started: float
-) -> JobResult:
+def _start(job: Job, engine: Engine | EngineName | None, progress: Progress | None, run: Run) -> JobResult:
     target = job.target
     start = job_history.JobStart.of(target)
     id_, earlier = job_history.job_state(job, start.tip)
+    run.job_id = id_
     if earlier is not None:
         return earlier_result(target, id_, earlier)
-    attempt = Attempt(job, id_, start, engine_of(engine), progress, started)
+    attempt = Attempt(job, id_, start, engine_of(engine), progress, run)
+    run.engine = type(attempt.engine).__name__
     staging: Staging | None = None
     if getattr(attempt.engine, "resumable", False):
         digest = job_history.work_digest(job, inputs=True)
@@ -376,6 +377,7 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
     other = job_history.find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
         return earlier_result(target, attempt.id, other)
+    rounds = Rounds(session, staging, attempt.engine, attempt.progress, job.manifests_on_executors_above)
     try:
         inputs = live_inputs(job.inputs, target)
 
@@ -392,15 +394,12 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
             return tasks
 
         with described(job_history.label(job, attempt.id)):
-            rounds = Rounds(
-                session, staging, attempt.engine, attempt.progress, job.manifests_on_executors_above
-            )
             values = rounds.run(prepare, job.work)
             for phase in job.phases:
                 values = rounds.run(phase.prepare, phase.work, values)
             if job.finish is not None:
                 rounds.on_driver(job.finish, session, values)
-            metrics = rounds.metrics(host.monotonic_seconds() - attempt.started)
+            metrics = attempt.run.metrics = rounds.metrics(attempt.run.seconds())
             snapshot_id, is_own = session.snapshot_id, False
             if session.has_uncommitted_changes:
                 reads = joined_reads([reads_of(inputs), rounds.reads])
@@ -409,6 +408,9 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
                     staging.clean_up()
             elif staging is not None:
                 staging.discard()
+    except BaseException:
+        attempt.run.metrics = rounds.metrics(attempt.run.seconds())
+        raise
     finally:
         state = state_of(session)
         state.has_tried = True  # the error of the job says that nothing was committed

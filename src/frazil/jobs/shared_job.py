@@ -27,6 +27,7 @@ from frazil.format.ids import id_to_text
 from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Task, Threads
+from frazil.jobs.events import Run, run_events
 from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_history import JobStart, find_job, job_state, require_recordable, work_digest
 from frazil.jobs.job_run import Attempt, earlier_result, run_attempt
@@ -293,11 +294,15 @@ class SharedJob(Summary):
         job = _job(self.repo, self.branch, self.id, self.tasks, message, metadata or {})
         require_recordable(job)
         TRAFFIC.take_counts()
+        with run_events(Run(job.name, job.target, writes=job.writes, job_id=self.id)) as run:
+            return run.set_result(self._commit(job, run))
+
+    def _commit(self, job: Job, run: Run) -> JobResult:
         start = JobStart.of(job.target)
         _, commit = job_state(job, start.tip)
         if commit is not None:
             return earlier_result(job.target, self.id, commit)
-        attempt = Attempt(job, self.id, start, DeliveredTasks(self), None, host.monotonic_seconds())
+        attempt = Attempt(job, self.id, start, DeliveredTasks(self), None, run)
         try:
             staging = Staging.join(self.repo, self.branch, self.id, _NAME)
             return _raise_closed(self) if staging is None else run_attempt(attempt, staging)

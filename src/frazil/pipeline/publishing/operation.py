@@ -23,6 +23,7 @@ from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import Limits
 from frazil.jobs.engine import Engine, EngineName
+from frazil.jobs.events import Run, run_events
 from frazil.jobs.job import Target, Version, takes_versions
 from frazil.jobs.job_history import entries_in_line, job_record
 from frazil.jobs.job_run import live_inputs, of_job, reads_of
@@ -459,23 +460,24 @@ def write_audit_publish(
             errors.ErrorKind.INVALID_REF_NAME,
         )
     audit = Audit(repo, branch, audit_branch, all_rules, job_id)
-    snapshot_id = published_snapshot(audit)
-    if snapshot_id is not None:
-        return _done_before(audit, tag, snapshot_id)
-    report, value = earlier_report(audit), None
-    if report is None:
-        begin_audit_branch(audit)
-        value = work(Target(repo, audit_branch))
-        if refresh:
-            refresh_arrays(repo, branch=audit_branch, engine=engine).apply()
-        if is_behind(repo, audit_branch, branch):
-            return _done_before(audit, tag, repo.lookup_branch(branch), value)
-    require_new_tag(repo, tag)
-    check = functools.partial(validate, rules=all_rules, engine=engine, limits=limits)
-    snapshot_id, report = _check_and_publish(audit, report, check)
-    create_tag_once(repo, tag, snapshot_id)
-    delete_if_published(audit)
-    return PublishSummary(Version(repo, snapshot_id, branch), report, value=value)
+    with run_events(Run("write_audit_publish", Target(repo, branch), writes=("/",), job_id=job_id)) as run:
+        snapshot_id = published_snapshot(audit)
+        if snapshot_id is not None:
+            return run.set_result(_done_before(audit, tag, snapshot_id))
+        report, value = earlier_report(audit), None
+        if report is None:
+            begin_audit_branch(audit)
+            value = work(Target(repo, audit_branch))
+            if refresh:
+                refresh_arrays(repo, branch=audit_branch, engine=engine).apply()
+            if is_behind(repo, audit_branch, branch):
+                return run.set_result(_done_before(audit, tag, repo.lookup_branch(branch), value))
+        require_new_tag(repo, tag)
+        check = functools.partial(validate, rules=all_rules, engine=engine, limits=limits)
+        snapshot_id, report = _check_and_publish(audit, report, check)
+        create_tag_once(repo, tag, snapshot_id)
+        delete_if_published(audit)
+        return run.set_result(PublishSummary(Version(repo, snapshot_id, branch), report, value=value))
 
 
 def _done_before(audit: Audit, tag: str | None, snapshot_id: str, value: Any = None) -> PublishSummary:
