@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 import frazil
+from frazil.cli.main import main
 from frazil.errors import IcechunkError
 from frazil.pipeline import Target, ingest
 
@@ -560,3 +561,22 @@ def test_levels_and_members_grow_together(tmp_path: Path, repo: frazil.Repositor
     assert found.t.shape == (6, 3, 3, 3)
     expected = joined(*datasets).sortby(["level", "member"])
     xr.testing.assert_equal(found.t, expected.t)
+
+
+def test_the_command_has_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["s_20240101.nc", "s_20240102.nc"]
+    for number, name in enumerate(names):
+        data = xr.Dataset(
+            {"b": (("station",), [1.0 + number, 2.0], {"units": "degC"})}, {"station": [number, 9]}
+        )
+        data.to_netcdf(tmp_path / name, engine="h5netcdf")
+    (tmp_path / "corrections.py").write_text(
+        "def plus(dataset):\n    return dataset.assign(b=(dataset.b + 1).assign_attrs(dataset.b.attrs))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    options = ["--convert", "b=K", "--dates", "time=s_%Y%m%d.nc", "--grow", "station", "--engine", "inline"]
+    options += ["--preprocess", "corrections:plus", "--concat-dim", "time", "--group", "feed"]
+    assert main(["ingest", "s_*.nc", "ice", *options]) == 0
+    found = contents(frazil.Repository.open(frazil.local_filesystem_storage("ice")))
+    np.testing.assert_allclose(found.b, [[275.15, 276.15, np.nan], [np.nan, 276.15, 276.15]])
+    assert main(["ingest", "s_*.nc", "ice", *options[:-2], "--preprocess", "corrections:minus"]) != 0

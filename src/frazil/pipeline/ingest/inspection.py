@@ -522,7 +522,7 @@ def _small_values(
 def _labelled_values(
     reader: Reader, schema: FileSchema, dim: str | None, grow: Sequence[str]
 ) -> LabelledValues:
-    """Return the labels of dimensions that grow, and the variables that have no concat dimension."""
+    """Return the labels of dimensions that grow, and the variables that do not get the concat dimension."""
     hashed, labels, values = hashlib.sha256(), {}, {}
     for name in grow:
         labels[name] = _text(schema.coords.get(name, np.empty(0)))
@@ -531,7 +531,8 @@ def _labelled_values(
                 f"{schema.url}: {name} must have a label for each step, and each label once, to grow"
             )
     for name, variable in schema.variables.items():
-        if name in grow or not {*grow} & {*variable.dims} or dim in variable.dims:
+        stacks = dim in variable.dims or not (variable.coordinate or dim in schema.dims)
+        if name in grow or not {*grow} & {*variable.dims} or stacks:
             continue
         if math.prod(variable.shape) * max(variable.dtype.itemsize, 1) > COMPARED:
             raise misfit(

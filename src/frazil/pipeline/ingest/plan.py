@@ -383,6 +383,8 @@ def _family_arrays(
             target = _with_chosen_chunks(change, family, target, variable, others, shared)
         if target.axis is not None:
             others.append(target)
+        if target.axis is None:
+            _require_all_labels(change, family, target)
         stored = None
         if array is None:
             create(existing.session.store, target)
@@ -413,6 +415,16 @@ def _family_arrays(
         yield PlannedArray(
             target, array is not None, name in family.along, virtual is not None, unpacked, stored=stored
         )
+
+
+def _require_all_labels(change: GroupChange, family: FileFamily, target: TargetArray) -> None:
+    """Check that the file of an array without the concat dimension has all labels, in their order."""
+    grown, code = change.dataset.grown, int(change.dataset.inspection.labelled[family.files[0]])
+    for dim in grown.labels.keys() & {*target.dims}:
+        if not np.array_equal(grown.places[code][dim], np.arange(len(grown.labels[dim]))):
+            raise misfit(
+                f"`{target.path}` must have a dimension in which files follow each other, because {dim} grows"
+            ).with_remedy("Name it with {}", argument(concat_dim="time"))
 
 
 def _virtual_chunks(
