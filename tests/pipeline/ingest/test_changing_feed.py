@@ -580,3 +580,43 @@ def test_the_command_has_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = contents(frazil.Repository.open(frazil.local_filesystem_storage("ice")))
     np.testing.assert_allclose(found.b, [[275.15, 276.15, np.nan], [np.nan, 276.15, 276.15]])
     assert main(["ingest", "s_*.nc", "ice", *options[:-2], "--preprocess", "corrections:minus"]) != 0
+
+
+# Groups by a rule
+
+
+def test_calendars_and_grids_get_groups_by_rule(tmp_path: Path, repo: frazil.Repository) -> None:
+    model, coarse = day(1, "t"), day(2, "t").isel(x=slice(2))
+    model["time"].attrs["calendar"] = "noleap"
+    paths = save(tmp_path, day(0, "t"), model, coarse, day(3, "t"), day(4, "t").assign_attrs(provider="b"))
+    with pytest.raises(IcechunkError, match=r"units|dims"):
+        add(repo, paths)
+    with pytest.raises(IcechunkError, match="dims"):
+        add(repo, paths, groups={"/noleap": {"calendar": "noleap"}}, allow={"hole"})
+    rules = {"/noleap": {"calendar": "noleap"}, "/half": {"x": 2}, "/b": {"provider": "b", "file": "*.nc"}}
+    result = add(repo, paths, groups=rules, allow={"hole"})
+    assert "/half: 1 file" in str(result.report)
+    store = repo.readonly_session("main").store
+    for group, datasets in {
+        "feed": [day(0, "t"), day(3, "t")],
+        "noleap": [model],
+        "half": [coarse],
+        "b": [day(4, "t")],
+    }.items():
+        with xr.open_zarr(store, group=group, consolidated=False, zarr_format=3) as found:
+            np.testing.assert_array_equal(found.t, np.concatenate([each.t for each in datasets]))
+    again = add(repo, paths, groups=rules, allow={"hole"})
+    assert again.snapshot_id == result.snapshot_id
+    assert again.report.unchanged == len(paths)
+    more = save(tmp_path, day(3, "t").isel(x=slice(2)), day(5, "t"))
+    assert add(repo, [*paths, *more], groups=rules, allow={"hole"}).report.unchanged == len(paths)
+    with xr.open_zarr(repo.readonly_session("main").store, group="half", consolidated=False) as found:
+        assert found.sizes == {"time": 4, "x": 2}
+
+
+@pytest.mark.parametrize("groups", [{"coarse": {"x": 2}}, {"/coarse": {}}])
+def test_a_rule_without_a_path_or_a_condition_is_refused(
+    tmp_path: Path, repo: frazil.Repository, groups: dict[str, Any]
+) -> None:
+    with pytest.raises(IcechunkError, match="groups must"):
+        add(repo, save(tmp_path, day(0, "t")), groups=groups)

@@ -576,9 +576,13 @@ def save_ledger(session: Session, group: str, before: Ledger, after: Ledger) -> 
 
 
 def match_ledger(
-    request: IngestRequest, inspection: Inspection, ledger: Ledger, existing: ExistingGroup
+    request: IngestRequest,
+    inspection: Inspection,
+    ledger: Ledger,
+    existing: ExistingGroup,
+    among: NDArray[np.bool_],
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return masks of the unchanged, the changed and the touched files of a call.
+    """Return masks of the unchanged, the changed and the touched files ``among`` those of a call (a mask).
 
     Unchanged files were ingested with their present contents, changed files with other contents. Touched
     files are those changed files that differ only in their modification time, as far as their size and both
@@ -586,7 +590,7 @@ def match_ledger(
     changed.
     """
     rows = ledger.rows_of(inspection.urls)
-    recorded, opened = rows >= 0, inspection.layout >= 0
+    recorded, opened = (rows >= 0) & among, (inspection.layout >= 0) & among
     unchanged, changed, touched = (np.zeros_like(recorded) for _ in range(3))
     if recorded.any():
         same = recorded & (ledger.fingerprint[rows] == inspection.fingerprint).all(axis=1)

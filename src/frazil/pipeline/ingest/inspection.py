@@ -20,10 +20,12 @@ import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import repeat
+from fnmatch import fnmatchcase
+from itertools import repeat, starmap
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -328,6 +330,7 @@ class InspectionSpec:
     """The options of the inspection that all tasks get. ``variables`` are the data, None for all.
 
     ``widens``: files may have their own dtypes of data. ``grow`` are the labelled dimensions that grow.
+    ``groups`` are the rules of groups by path: see `group_of`.
     """
 
     access: FileAccess
@@ -336,6 +339,7 @@ class InspectionSpec:
     variables: Collection[str] | None = None
     widens: bool = False
     grow: Collection[str] = ()
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 _NO_DIGEST: Final = "0" * 32
@@ -354,6 +358,7 @@ class FileReport:
     own: OwnAttributes = ()
     individual: Digests = ()
     labelled: LabelledValues = _NO_LABELS
+    group: str = ""
     length: int = 0
     labels: NDArray[Any] | None = None
     scalars: dict[str, Any] = field(default_factory=dict)
@@ -428,10 +433,36 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
         own,
         digests,
         labelled,
+        group_of(whole, spec.groups),
         length=1 if spec.dim is None else schema.dims.get(spec.dim, 1),
         labels=schema.coords.get(spec.dim) if spec.dim is not None else None,
         scalars=scalars,
     )
+
+
+def group_of(schema: FileSchema, groups: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the first group whose rule a file fulfils; "" if there is none.
+
+    The keys of a rule are ``calendar``, dimensions (their length), ``file`` (a pattern of its name), and
+    attributes of the file.
+    """
+    calendars = {
+        str(each.attrs.get("calendar", "standard"))
+        for each in schema.variables.values()
+        if is_time(each.attrs.get("units"))
+    }
+    name = unquote(schema.url.rstrip("/").rpartition("/")[2])
+
+    def fulfils(key: str, value: Any) -> bool:
+        if key in ("calendar", "file"):
+            return str(value) in calendars if key == "calendar" else fnmatchcase(name, str(value))
+        actual: Any = schema.dims.get(key, schema.attrs.get(key))
+        return bool(actual == value)
+
+    for path, rule in groups.items():
+        if all(starmap(fulfils, rule.items())):
+            return path
+    return ""
 
 
 def _state(url: str, access: FileAccess) -> FileReport:
@@ -623,7 +654,7 @@ class Inspection:
     labels. ``scalars`` (name -> objects, (files,)) are the raw values of individual variables without
     dimensions, None for files that do not have them. ``individual`` are codes of ``individuals``: names and
     digests of all individual variables of a file. ``labelled`` are codes of ``labelled_values``: the labels
-    along dimensions that grow.
+    along dimensions that grow. ``group`` are codes of ``groups``: see `group_of`.
     """
 
     files: SourceFiles
@@ -645,6 +676,8 @@ class Inspection:
     individuals: tuple[Digests, ...]
     labelled: NDArray[np.int32]
     labelled_values: tuple[LabelledValues, ...]
+    group: NDArray[np.int32]
+    groups: tuple[str, ...]
     problems: tuple[Problem, ...] = ()
 
     @property
@@ -657,6 +690,12 @@ class Inspection:
         """A code for each file. Files with the same code have the same encodings of coordinates."""
         codes: NDArray[np.int64] = self.layout.astype(np.int64) * len(self.owns) + self.own
         return codes
+
+    def in_group(self, path: str) -> NDArray[np.bool_]:
+        """Return a mask of the opened files whose rule names a group; "" for files without one."""
+        codes = [code for code, each in enumerate(self.groups) if each == path]
+        mask: NDArray[np.bool_] = np.isin(self.group, codes)
+        return mask
 
     def chosen_urls(self, mask: NDArray[np.bool_]) -> list[str]:
         """Return the URLs of the files in a mask."""
@@ -731,6 +770,7 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
     layout, layouts = _codes(reports, attrgetter("layout"), attrgetter("digest"))
     own, owns = _codes(reports, attrgetter("own"))
     individual, individuals = _codes(reports, attrgetter("individual"))
+    group, groups = _codes(reports, attrgetter("group"))
     labelled, labelled_values = _codes(reports, attrgetter("labelled"))
     fingerprint, contents = (
         np.frombuffer(bytes.fromhex("".join(map(attrgetter(name), reports))), np.uint8).reshape(-1, 16)
@@ -756,6 +796,8 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
         individuals=individuals,
         labelled=labelled,
         labelled_values=labelled_values,
+        group=group,
+        groups=groups,
         problems=tuple(
             Problem(*file.problem, url)
             for url, file in zip(files.urls, reports, strict=True)

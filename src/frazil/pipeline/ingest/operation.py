@@ -12,6 +12,9 @@ from dataclasses import dataclass, fields, replace
 from itertools import compress
 from typing import Any, ClassVar, Final, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from frazil.cf_times import is_time
 from frazil.display import Shown
 from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError
@@ -42,8 +45,8 @@ from frazil.pipeline.ingest.options import (
     refusal,
 )
 from frazil.pipeline.ingest.plan import plan_axis, plan_tasks
-from frazil.pipeline.ingest.report import ChosenChunks, Report, notes
-from frazil.pipeline.ingest.tasks import run_item, without_container
+from frazil.pipeline.ingest.report import ChosenChunks, Report, joined_report, notes
+from frazil.pipeline.ingest.tasks import joined_tasks, run_item, without_container
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import VirtualChunkContainer
@@ -114,7 +117,8 @@ def inspect_request(
     """
     dim = request.concat_dim or dimension(request, growth)
     widens = "dtype" in request.allow
-    spec = InspectionSpec(request.access, dim, request.virtual, request.variables, widens, request.grow)
+    names, groups = request.variables, request.groups or {}
+    spec = InspectionSpec(request.access, dim, request.virtual, names, widens, request.grow, groups)
     inspection = inspect_all(
         request.files, spec, engine, fingerprints=fingerprints, progress=request.progress
     )
@@ -139,10 +143,14 @@ def inspect_for_new_group(request: IngestRequest) -> Inspection:
 
 def inspection_report(request: IngestRequest, inspection: Inspection, unchanged: int = 0) -> Report:
     """Return the report on files that are compared with each other, but not with a group."""
-    dataset = Dataset.reconcile(inspection, unpack=request.unpack, allow=request.allow)
-    gaps = dataset.holes(dataset.steps.axis)
-    problems = (*inspection.problems, *dataset.problems, *gaps, *notes(dataset))
-    return Report(dataset, problems, unchanged)
+    reports: dict[str, Report] = {}
+    for path in ("", *(request.groups or {})):
+        files = inspection.in_group(path)
+        dataset = Dataset.reconcile(inspection, unpack=request.unpack, only=files, allow=request.allow)
+        gaps = dataset.holes(dataset.steps.axis)
+        problems = dataset.problems + gaps + notes(dataset, files)
+        reports[path] = Report(dataset, tuple(problems if path else [*inspection.problems, *problems]))
+    return replace(joined_report(reports), unchanged=unchanged)
 
 
 def _growth_from_nothing(mode: Mode) -> GroupDimensions:
@@ -328,6 +336,10 @@ def ingest(
             the smallest dtype that holds the values of all files). Default: none.
         grow: Dimensions with labels, such as stations, that files have in any order and in part. New labels
             come after the labels of the group.
+        groups: Rules by the absolute paths of other groups: ``{"/coarse": {"lat": 90}}``. A file that fulfils
+            all conditions of a rule goes into its group, and not into that of ``to``. The keys of a condition
+            are ``calendar``, a dimension (its length), ``file`` (a pattern of its name), or an attribute of
+            the file. The first rule that a file fulfils counts.
         unpack: If True, stores the values of packed data instead of packed numbers. Then each file may have
             its own scale and offset.
         refresh: If True, the commit also has the derived arrays of the branch, computed from the new data
@@ -367,14 +379,18 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
     """Run `ingest` for a request, and inspect its files unless the caller passes their ``inspection``."""
     engine = engine_of(request.engine)
     session = target.repo.readonly_session(target.branch)
-    ledger = load_ledger(session, target.group)
+    paths = tuple(dict.fromkeys((target.group, *(request.groups or {}))))
+    ledgers = {path: load_ledger(session, path) for path in paths}
+    ledger = ledgers[target.group]
     if inspection is None:
         existing = None if request.mode == "create" else ExistingGroup(session, target.group)
         growth = _growth_from_nothing(request.mode)
         if existing is not None and existing.arrays:
             labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
             growth = GroupDimensions(ledger.concat_dim, frozenset(labelled))
-        fingerprints = ledger.fingerprints(request.files.urls) if ledger.covers(request) else {}
+        fingerprints = dict[str, str]()
+        for each in ledgers.values():
+            fingerprints |= each.fingerprints(request.files.urls) if each.covers(request) else {}
         inspection = inspect_request(request, engine, growth, fingerprints)
     files, caller_repo = inspection, target.repo
     if request.containers:
@@ -384,10 +400,16 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
 
     def prepare(job_session: Session) -> Tasks:
         is_same = job_session.snapshot_id == session.snapshot_id and not job_session.has_uncommitted_changes
-        before = ledger if is_same else load_ledger(job_session, target.group)
-        tasks, report, metadata[INGEST] = plan_ingest(job_session, request, files, target.group, before)
-        reports.append(report)
-        return tasks
+        before = ledgers if is_same else {path: load_ledger(job_session, path) for path in paths}
+        among = _files_of_groups(request, files, before)
+        plans = {
+            path: plan_ingest(job_session, request, files, path, before[path], among[path]) for path in paths
+        }
+        _, _, metadata[INGEST] = plans[target.group]
+        if others := {path: each for path, (_, _, each) in plans.items() if path != target.group}:
+            metadata[INGEST]["groups"] = others
+        reports.append(joined_report({path: report for path, (_, report, _) in plans.items()}))
+        return joined_tasks([tasks for tasks, _, _ in plans.values()])
 
     count = len(files.urls)
     chain = RefreshChain.of(target, request.engine) if request.refresh else None
@@ -398,7 +420,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         run_item,
         parameters=request.parameters(files.dim),
         inputs=(files.as_input(),),
-        writes=(target.group,),
+        writes=paths,
         message=request.message or f"ingest {count} file{'' if count == 1 else 's'}",
         metadata=metadata,
         id=request.job_id,
@@ -423,30 +445,51 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
     )
 
 
+def _files_of_groups(
+    request: IngestRequest, inspection: Inspection, ledgers: Mapping[str, Ledger]
+) -> dict[str, NDArray[np.bool_]]:
+    """Return a mask of the files of each group. Files that are not opened are in the group that has them."""
+    masks: dict[str, NDArray[np.bool_]] = {}
+    rest, unopened = np.ones(len(inspection.urls), np.bool_), inspection.layout < 0
+    for path in request.groups or {}:
+        masks[path] = inspection.in_group(path) | (unopened & (ledgers[path].rows_of(inspection.urls) >= 0))
+        masks[path] &= rest
+        rest &= ~masks[path]
+    first = next(iter(ledgers))
+    return masks | {first: rest | masks.get(first, False)}
+
+
 def plan_ingest(
-    session: Session, request: IngestRequest, inspection: Inspection, group: str, ledger: Ledger
+    session: Session,
+    request: IngestRequest,
+    inspection: Inspection,
+    group: str,
+    ledger: Ledger,
+    among: NDArray[np.bool_] | None = None,
 ) -> tuple[Tasks, Report, dict[str, Any]]:
     """Return the tasks of an ingest into a group, the report on its files, and the metadata of its commit.
 
-    Compares the files with each other and with the group, creates and resizes arrays, writes the labels and
-    the ledger, and divides the remaining work into items.
+    ``among`` is a mask of the files of the group, None for all. Compares the files with each other and with
+    the group, creates and resizes arrays, writes the labels and the ledger, and divides the remaining work
+    into items.
     """
     existing = ExistingGroup(session, group)
-    unchanged, changed, touched = match_ledger(request, inspection, ledger, existing)
+    among = np.ones(len(inspection.urls), np.bool_) if among is None else among
+    unchanged, changed, touched = match_ledger(request, inspection, ledger, existing, among)
     dataset = Dataset.reconcile(
         inspection,
         unpack=request.unpack,
-        only=~unchanged & ((request.on_change == "rewrite") | ~changed),
+        only=among & ~unchanged & ((request.on_change == "rewrite") | ~changed),
         allow=request.allow,
         stored=existing.stored_variables(),
     )
     change = GroupChange(request, dataset, existing)
     change.axis, gaps = plan_axis(change, changed)
-    known = set(inspection.chosen_urls(unchanged))
+    relevant = set(inspection.chosen_urls(among & ~unchanged))
     why = "was ingested with " + (
         "another `preprocess`" if ledger.has_other_function(request) else "other contents"
     )
-    problems = [each for each in inspection.problems if each.url not in known] + dataset.problems
+    problems = [each for each in inspection.problems if each.url in relevant] + dataset.problems
     for mask, text in (
         (changed & ~touched, why),
         (touched, "has the size and both ends of an ingested file, but another modification time"),
@@ -454,9 +497,9 @@ def plan_ingest(
         fatal = request.on_change == "fail"
         if request.on_change != "rewrite":
             problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(mask)]
-    report = Report(dataset, (*problems, *gaps, *notes(dataset)), int(unchanged.sum()))
+    report = Report(dataset, (*problems, *gaps, *notes(dataset, among)), int(unchanged.sum()))
     accepted = dataset.members
-    rejected = ~accepted & ~unchanged & ~changed
+    rejected = among & ~accepted & ~unchanged & ~changed
     if request.on_problem == "fail":
         left_out = (Problem("target", "would be left out", url) for url in inspection.chosen_urls(rejected))
         if fatal_problems := report.fatal() or tuple(left_out):  # a commit never leaves out a file silently

@@ -463,6 +463,7 @@ class IngestOptions(FileOptions, RunOptions, total=False):
     on_change: OnChange
     allow: Collection[str]
     grow: Collection[str]
+    groups: Mapping[str, Mapping[str, Any]] | None
     unpack: bool
     refresh: bool
 
@@ -483,6 +484,7 @@ class IngestRequest:
     on_change: OnChange = "fail"
     allow: Collection[str] = ()
     grow: Collection[str] = ()
+    groups: Mapping[str, Mapping[str, Any]] | None = None
     unpack: bool = False
     refresh: bool = False
     format: str | None = None
@@ -526,6 +528,7 @@ class IngestRequest:
             "allow": allow,
             "grow": grow,
             "variables": None if self.variables is None else variables,
+            "groups": {str(path): dict(rule) for path, rule in (self.groups or {}).items()},
             "chunks": dict(self.chunks or {}),
             "encoding": dict(self.encoding or {}),
         }
@@ -547,6 +550,12 @@ class IngestRequest:
                 )
         if convert:
             require_units(convert)
+        for path, rule in values["groups"].items():
+            if not path.startswith("/") or not rule:
+                raise InvalidInputError(
+                    "groups must give the absolute path of each group at least one condition, such as "
+                    f"{{'/coarse': {{'lat': 90}}}}, got {path!r}: {rule!r}"
+                )
         values["access"] = FileAccess(
             self.format,
             self.source_group,
@@ -572,6 +581,7 @@ class IngestRequest:
                 name: sorted(map(repr, each.items())) for name, each in (self.encoding or {}).items()
             },
             **({"grow": sorted(self.grow)} if self.grow else {}),
+            **({"groups": self.groups} if self.groups else {}),
             **({"compound": "fields"} if "compound" in self.access.reader_options else {}),
             **{
                 name: dict(sorted(each.items()))

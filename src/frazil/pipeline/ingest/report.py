@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from numpy.typing import NDArray
 
 from frazil.display import Listing, Shown, counted, some_of
 from frazil.jobs.progress import Summary, brief, listed, size
@@ -26,14 +27,13 @@ MANY: Final = 1_000
 _NAMED: Final = 10
 
 
-def notes(dataset: Dataset) -> list[Problem]:
-    """Return notes, one for each layout, on what is left out, and on slow references."""
+def notes(dataset: Dataset, files: NDArray[np.bool_]) -> list[Problem]:
+    """Return notes, one for each layout of ``files`` (a mask), on left out parts, and on slow references."""
     inspection = dataset.inspection
-    codes, first, counts = np.unique(inspection.layout, return_index=True, return_counts=True)
+    rows = np.flatnonzero(files & (inspection.layout >= 0))
+    codes, first, counts = np.unique(inspection.layout[rows], return_index=True, return_counts=True)
     problems = []
-    for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
-        if code < 0:
-            continue
+    for code, row, count in zip(codes.tolist(), rows[first].tolist(), counts.tolist(), strict=True):
         layout, alike = inspection.layouts[code], f" ({count:,} such files)" if count > 1 else ""
         types = [f"{name} ({why})" for name, why in layout.skipped.items()]
         lists: dict[str, Sequence[str]] = {"types": types, "groups": layout.groups}
@@ -72,6 +72,21 @@ def notes(dataset: Dataset) -> list[Problem]:
             text = f"{total} to chunks of {size(bytes_)}: {names}; copies of these variables are faster"
             problems.append(Problem("references", f"{text} to read", url, fatal=False))
     return problems
+
+
+def joined_report(reports: Mapping[str, Report]) -> Report:
+    """Return the report on the files of the first group with those of all others."""
+    (_, first), *others = reports.items()
+    if not others:
+        return first
+    every = [*reports.values()]
+    return replace(
+        first,
+        problems=tuple(each for report in every for each in report.problems),
+        unchanged=sum(report.unchanged for report in every),
+        chunks=tuple(each for report in every for each in report.chunks),
+        groups=dict(others),
+    )
 
 
 #: The number of variables and of problems that the HTML lists.
@@ -136,12 +151,15 @@ class Report(Summary):
         problems: All problems and notes, in the order in which they were found.
         unchanged: The number of files that the repository already contains.
         chunks: The chunks of the new arrays of data, as `ChosenChunks`. Empty for an inspection.
+        groups: The reports on the files of other groups, by path. ``problems``, ``unchanged`` and ``chunks``
+            are those of all groups.
     """
 
     dataset: Dataset
     problems: tuple[Problem, ...]
     unchanged: int = 0
     chunks: tuple[ChosenChunks, ...] = ()
+    groups: Mapping[str, Report] = field(default_factory=dict)
 
     shown_as: ClassVar[str] = "pipeline.ingest.Report"
 
@@ -246,6 +264,10 @@ class Report(Summary):
             lines.append(f"{dataset.dim}: {steps_line(dataset)}")
         for name, each in self._variables():
             lines.append(f"  {' ' if each.coordinate else '*'} {name} {variable_line(each)}")
+        for path, other in self.groups.items():
+            if other.dataset.families:
+                count = counted(int(other.dataset.members.sum()), "file")
+                lines.append(f"{path}: {count}, {other.dataset.dim}: {steps_line(other.dataset)}")
         alike: dict[tuple[str, bool], list[Problem]] = {}
         for problem in self.problems:
             alike.setdefault((problem.kind, problem.fatal), []).append(problem)

@@ -24,6 +24,7 @@ from frazil.arguments import misfit
 from frazil.arrays.box_writing import fill_box
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
+from frazil.jobs.job import Tasks
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray, cut_references, narrow_array, open_target
 from frazil.pipeline.ingest.families import Conversion, inexact_text
@@ -104,6 +105,25 @@ class TaskContext:
 
     arrays: tuple[PlannedArray, ...]
     access: FileAccess
+
+
+def joined_tasks(parts: Sequence[Tasks]) -> Tasks:
+    """Join the tasks of several groups: their arrays get other numbers."""
+    arrays: list[PlannedArray] = []
+    items: list[IngestItem] = []
+    contexts = [each for each in parts if each.shared is not None]
+    for part in contexts:
+        start = len(arrays)
+        arrays += part.shared.arrays
+        for item in part.items:
+            boxes = tuple(replace(box, array=box.array + start) for box in item.boxes)
+            items.append(replace(item, boxes=boxes))
+    if not contexts:
+        return parts[0]
+    shared = TaskContext(tuple(arrays), contexts[0].shared.access)
+    return replace(
+        contexts[0], items=items, shared=shared, reads=tuple(path for part in parts for path in part.reads)
+    )
 
 
 class Readers:
