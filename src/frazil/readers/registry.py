@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
@@ -104,6 +104,29 @@ def open_source(
         )
     opened: Reader = reader(source, **arguments)
     return RenamedReader(opened, rename) if rename else opened
+
+
+@dataclass(frozen=True, slots=True)
+class FileAccess:
+    """The options that decide how files are opened: format, group in the files, storage, reader, names."""
+
+    format: str | None = None
+    group: str = "/"
+    storage_options: Mapping[str, Any] | None = None
+    reader_options: Mapping[str, Any] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self, url: str) -> Reader:
+        """Open a file with the reader of its format."""
+        storage_options = None if self.storage_options is None else dict(self.storage_options)
+        return open_source(
+            url,
+            self.format,
+            group=self.group,
+            storage_options=storage_options,
+            rename=self.rename,
+            **self.reader_options,
+        )
 
 
 def require_format(format: str | None) -> str | None:

@@ -23,7 +23,7 @@ from datetime import datetime
 from itertools import repeat
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +31,22 @@ from numpy.typing import NDArray
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.jobs.engine import Engine
-from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
-from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
+from frazil.lazy_names import ModuleOnDemand
 from frazil.readers.base_reader import FileSchema, NotVirtual, Reader, VariableSchema, decoded
 from frazil.readers.files import SourceFile, find_file, local_path
-from frazil.readers.registry import is_zarr
-from frazil.readers.zarr import why_unreadable
+from frazil.readers.registry import FileAccess, is_zarr
 from frazil.repository.paths import HIDDEN
 from frazil.threads import Purpose, thread_pool
+
+# Tasks need neither zarr nor repositories, which take a second to import in each process.
+if TYPE_CHECKING:
+    from frazil.pipeline.ingest import options
+    from frazil.pipeline.ingest.options import Problem, SourceFiles
+    from frazil.readers import zarr as zarr_reader
+else:
+    options = ModuleOnDemand("frazil.pipeline.ingest.options")
+    zarr_reader = ModuleOnDemand("frazil.readers.zarr")
 
 #: The length of the concat dimension in a layout: it differs from file to file.
 ANY: Final = -1
@@ -487,7 +494,7 @@ def _virtual(
         virtual = VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
         storage = f"{name} {virtual}"
         if storage not in checked:
-            checked[storage] = why_unreadable(reader, name, references, spec.access.storage_options)
+            checked[storage] = zarr_reader.why_unreadable(reader, name, references, spec.access.storage_options)
         reason = checked[storage]
         result[name] = virtual if reason is None else NotVirtual(reason)
     return result
@@ -563,12 +570,12 @@ class Inspection:
         """Return the URLs of the files in a mask."""
         return [self.urls[i] for i in np.flatnonzero(mask).tolist()]
 
-    def as_input(self) -> Input:
-        """Return all files as one input of the job: their number, the name of the first, and a digest."""
+    @property
+    def digest(self) -> str:
+        """A hash of the names and the fingerprints of all files, 32 hexadecimal digits."""
         hashed = hashlib.sha256("\0".join(self.urls).encode())
         hashed.update(self.fingerprint.tobytes())
-        paths = (f"{len(self.urls)} files", self.files.names()[0])
-        return Input("files", None, "", paths, hashed.hexdigest()[:32])
+        return hashed.hexdigest()[:32]
 
 
 def inspect_all(
@@ -655,7 +662,7 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
         individual=individual,
         individuals=individuals,
         problems=tuple(
-            Problem(*file.problem, url)
+            options.Problem(*file.problem, url)
             for url, file in zip(files.urls, reports, strict=True)
             if file.problem is not None
         ),

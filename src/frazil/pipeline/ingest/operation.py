@@ -17,7 +17,7 @@ from frazil.display import Shown
 from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, engine_of
-from frazil.jobs.job import Job, JobResult, Target, Tasks, takes_versions, with_options
+from frazil.jobs.job import Input, Job, JobResult, Target, Tasks, takes_versions, with_options
 from frazil.jobs.job_run import run_job
 from frazil.pipeline.derivation.refresh import RefreshChain
 from frazil.pipeline.ingest.dataset import Dataset, scalar_instead, scalar_time
@@ -382,7 +382,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         prepare,
         run_item,
         parameters=request.parameters(files.dim),
-        inputs=(files.as_input(),),
+        inputs=(Input("files", None, "", (f"{count} files", files.files.names()[0]), files.digest),),
         writes=(target.group,),
         message=request.message or f"ingest {count} file{'' if count == 1 else 's'}",
         metadata=metadata,
@@ -450,7 +450,7 @@ def plan_ingest(
         "files": int(accepted.sum()),
         "unchanged": report.unchanged,
         "bytes": int(inspection.size[accepted].sum()),
-        "digest": inspection.as_input().digest,
+        "digest": inspection.digest,
         policy: {"files": int(rejected.sum()), "names": names},
     }
     tasks = Tasks([])

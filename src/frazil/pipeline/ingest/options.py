@@ -30,9 +30,9 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import RunOptions
 from frazil.jobs.progress import Progress
-from frazil.readers.base_reader import Reader, is_name
+from frazil.readers.base_reader import is_name
 from frazil.readers.files import local_path, object_storage
-from frazil.readers.registry import open_source, require_format
+from frazil.readers.registry import FileAccess, require_format
 from frazil.remedies import Remedy, argument, joined
 from frazil.repository.settings.config import VirtualChunkContainer
 from frazil.storage.urls import parse_url
@@ -213,29 +213,6 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
             raise InvalidInputError(
                 f"{what} must be a number of at least 1, or -1 for the whole dimension, got {size!r}"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class FileAccess:
-    """The format, the group in the files, and the options of storage and reader; see `FileOptions`."""
-
-    format: str | None = None
-    group: str = "/"
-    storage_options: Mapping[str, Any] | None = None
-    reader_options: Mapping[str, Any] = field(default_factory=dict)
-    rename: Mapping[str, str] = field(default_factory=dict)
-
-    def open(self, url: str) -> Reader:
-        """Open a file with the reader of its format."""
-        storage_options = None if self.storage_options is None else dict(self.storage_options)
-        return open_source(
-            url,
-            self.format,
-            group=self.group,
-            storage_options=storage_options,
-            rename=self.rename,
-            **self.reader_options,
-        )
 
 
 @dataclass(frozen=True, slots=True)
