@@ -20,7 +20,7 @@ import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import repeat
+from itertools import compress, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -310,6 +310,7 @@ class FileReport:
     size: int = 0
     fingerprint: str = _NO_DIGEST
     contents: str = _NO_DIGEST
+    stamp: str = _NO_DIGEST
     modified: datetime | None = None
     etag: str | None = None
     layout: FileLayout | None = None
@@ -369,6 +370,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
         schema.size,
         file_state(schema, schema.fingerprint),
         schema.fingerprint,
+        (reader.file.compressed or reader.file).stamp or _NO_DIGEST,
         schema.modified,
         schema.etag,
         layout,
@@ -387,7 +389,8 @@ def _state(url: str, access: FileAccess) -> FileReport:
         contents = file.fingerprint()
     except IcechunkError:  # the file does not exist, or is a directory
         return FileReport()
-    return FileReport(file.size, file_state(file, contents), contents, file.modified, file.etag)
+    stamp = file.stamp or _NO_DIGEST
+    return FileReport(file.size, file_state(file, contents), contents, stamp, file.modified, file.etag)
 
 
 def file_state(file: SourceFile | FileSchema, contents: str) -> str:
@@ -494,7 +497,9 @@ def _virtual(
         virtual = VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
         storage = f"{name} {virtual}"
         if storage not in checked:
-            checked[storage] = zarr_reader.why_unreadable(reader, name, references, spec.access.storage_options)
+            checked[storage] = zarr_reader.why_unreadable(
+                reader, name, references, spec.access.storage_options
+            )
         reason = checked[storage]
         result[name] = virtual if reason is None else NotVirtual(reason)
     return result
@@ -521,7 +526,27 @@ def inspection_task(shared: bytes, task: bytes) -> bytes:
     return pickle.dumps(files)
 
 
+#: The number of files of a task, unless there are so few files that some workers would get none.
 PER_TASK: Final = 50
+#: The number of tasks for each worker that are enough for an even load.
+_TASKS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """The files of a call that a group has, by what it remembers of them.
+
+    ``unchanged`` is a mask of the files with the stamp of their ingest, which are not opened. ``size``,
+    ``fingerprint``, ``contents`` and ``stamp`` have a row for each of them. ``fingerprints`` (by URL) are
+    those of the other files that the group has: a file is opened if it has another one now.
+    """
+
+    unchanged: NDArray[np.bool_]
+    size: NDArray[np.int64]
+    fingerprint: NDArray[np.uint8]
+    contents: NDArray[np.uint8]
+    stamp: NDArray[np.uint8]
+    fingerprints: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,6 +566,7 @@ class Inspection:
     size: NDArray[np.int64]
     fingerprint: NDArray[np.uint8]
     contents: NDArray[np.uint8]
+    stamp: NDArray[np.uint8]
     modified: tuple[datetime | None, ...]
     etag: tuple[str | None, ...]
     layout: NDArray[np.int32]
@@ -583,15 +609,18 @@ def inspect_all(
     spec: InspectionSpec,
     engine: Engine,
     *,
-    fingerprints: Mapping[str, str] | None = None,
+    known: KnownFiles | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
-    """Open all files whose fingerprint (by URL) is another one than before, in tasks of the engine."""
-    expected = [(fingerprints or {}).get(url) for url in files.urls]
-    tasks = [
-        pickle.dumps((files.urls[start : start + PER_TASK], expected[start : start + PER_TASK]))
-        for start in range(0, len(files.urls), PER_TASK)
-    ]
+    """Open all files that are not known or have changed, in tasks of the engine."""
+    urls, expected = files.urls, {} if known is None else known.fingerprints
+    if known is not None:
+        urls = tuple(compress(urls, (~known.unchanged).tolist()))
+        if progress is not None:
+            progress.advance(rows=len(known.size), bytes=int(known.size.sum()))
+    many = min(PER_TASK, max(1, len(urls) // (_TASKS * getattr(engine, "slots", 1))))
+    parts = (urls[start : start + many] for start in range(0, len(urls), many))
+    tasks = [pickle.dumps((part, list(map(expected.get, part)))) for part in parts]
     reports: list[FileReport] = []
     for result in engine.run(inspection_task, tasks, pickle.dumps(spec)):
         some: list[FileReport] = pickle.loads(result)
@@ -601,9 +630,9 @@ def inspect_all(
         reports += some
         if progress is not None:
             progress.advance(rows=len(some), bytes=sum(file.size for file in some))
-    inspection = _columns(files, spec.dim, reports)
-    if any(each is not None for each in expected):
-        return inspection
+    inspection = _columns(replace(files, urls=urls), spec.dim, reports)
+    if known is not None and (known.fingerprints or known.unchanged.any()):
+        return _with_known(inspection, files, known)
     layouts = inspection.layouts
     names = {name for each in layouts for name in each.variables}
     names |= {name for report in reports for name in report.unfit}
@@ -614,6 +643,31 @@ def inspect_all(
             f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}"
         )
     return inspection
+
+
+def _with_known(inspection: Inspection, files: SourceFiles, known: KnownFiles) -> Inspection:
+    """Return the inspection of all files, with rows for the known files, which were not opened."""
+    count, opened = len(files.urls), np.flatnonzero(~known.unchanged)
+
+    def spread(values: NDArray[Any], others: Any) -> NDArray[Any]:
+        column = np.full((count, *values.shape[1:]), None if values.dtype == object else 0, values.dtype)
+        column[opened], column[known.unchanged] = values, others
+        return column
+
+    remembered = {name: getattr(known, name) for name in ("size", "fingerprint", "contents", "stamp")}
+    others = {**remembered, "layout": -1, "own": -1, "individual": -1, "length": 0}
+    columns = {name: spread(getattr(inspection, name), values) for name, values in others.items()}
+    lengths = spread(np.diff(inspection.label_start), 0)
+    for name in ("modified", "etag"):
+        values = dict(zip(opened.tolist(), getattr(inspection, name), strict=True))
+        columns[name] = tuple(map(values.get, range(count)))
+    return replace(
+        inspection,
+        files=files,
+        label_start=np.concatenate([[0], np.cumsum(lengths)]),
+        scalars={name: spread(values, None) for name, values in inspection.scalars.items()},
+        **columns,
+    )
 
 
 def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport]) -> Inspection:
@@ -639,9 +693,9 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
     layout, layouts = _codes(reports, attrgetter("layout"), attrgetter("digest"))
     own, owns = _codes(reports, attrgetter("own"))
     individual, individuals = _codes(reports, attrgetter("individual"))
-    fingerprint, contents = (
+    fingerprint, contents, stamp = (
         np.frombuffer(bytes.fromhex("".join(map(attrgetter(name), reports))), np.uint8).reshape(-1, 16)
-        for name in ("fingerprint", "contents")
+        for name in ("fingerprint", "contents", "stamp")
     )
     return Inspection(
         files=files,
@@ -649,6 +703,7 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
         size=np.array([file.size for file in reports], np.int64),
         fingerprint=fingerprint,
         contents=contents,
+        stamp=stamp,
         modified=tuple(file.modified for file in reports),
         etag=tuple(file.etag for file in reports),
         layout=layout,

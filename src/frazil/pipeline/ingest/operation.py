@@ -7,10 +7,11 @@ whose value differs from file to file (see `Dataset`). A single file has no such
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import compress
 from typing import Any, ClassVar, Final, Unpack
+
+import numpy as np
 
 from frazil.cf_times import is_time
 from frazil.display import Shown
@@ -26,11 +27,12 @@ from frazil.pipeline.ingest.existing import (
     GroupChange,
     Ledger,
     dims_of,
+    known_files,
     load_ledger,
     match_ledger,
     save_ledger,
 )
-from frazil.pipeline.ingest.inspection import Inspection, InspectionSpec, inspect_all
+from frazil.pipeline.ingest.inspection import Inspection, InspectionSpec, KnownFiles, inspect_all
 from frazil.pipeline.ingest.options import (
     Files,
     IngestOptions,
@@ -101,28 +103,26 @@ def dimension(request: IngestRequest, growth: GroupDimensions) -> str | None:
 
 
 def inspect_request(
-    request: IngestRequest,
-    engine: Engine,
-    growth: GroupDimensions,
-    fingerprints: Mapping[str, str] | None = None,
+    request: IngestRequest, engine: Engine, growth: GroupDimensions, known: KnownFiles | None = None
 ) -> Inspection:
     """Inspect the files along the dimension in which they follow each other.
 
     If their labels are equal, they may follow each other in a scalar, and are inspected again along it. Files
-    whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened.
+    that are ``known`` and have not changed are not opened.
     """
-    dim = request.concat_dim or dimension(request, growth)
+    dim = request.concat_dim or request.files.concat_dim
+    if dim is None and known is not None and known.unchanged.all():
+        dim = growth.concat_dim
+    dim = dim or dimension(request, growth)
     spec = InspectionSpec(request.access, dim, request.virtual, request.variables)
-    inspection = inspect_all(
-        request.files, spec, engine, fingerprints=fingerprints, progress=request.progress
-    )
+    inspection = inspect_all(request.files, spec, engine, known=known, progress=request.progress)
     if dim is None or dim in (request.concat_dim, request.files.concat_dim, growth.concat_dim):
         return inspection
     scalar = scalar_instead(inspection, dim)
     if scalar is None:
         return inspection
     spec = replace(spec, dim=scalar)
-    return inspect_all(request.files, spec, engine, fingerprints=fingerprints, progress=request.progress)
+    return inspect_all(request.files, spec, engine, known=known, progress=request.progress)
 
 
 def inspect_for_new_group(request: IngestRequest) -> Inspection:
@@ -359,8 +359,8 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         if existing is not None and existing.arrays:
             labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
             growth = GroupDimensions(ledger.concat_dim, frozenset(labelled))
-        fingerprints = ledger.fingerprints(request.files.urls) if ledger.covers(request.variables) else {}
-        inspection = inspect_request(request, engine, growth, fingerprints)
+        known = known_files(request, ledger) if ledger.covers(request.variables) and len(ledger.url) else None
+        inspection = inspect_request(request, engine, growth, known)
     files, caller_repo = inspection, target.repo
     if request.containers:
         target = replace(target, repo=with_containers(caller_repo, request.containers))
@@ -382,7 +382,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         prepare,
         run_item,
         parameters=request.parameters(files.dim),
-        inputs=(Input("files", None, "", (f"{count} files", files.files.names()[0]), files.digest),),
+        inputs=(Input("files", None, "", (f"{count} files", *files.files.names([0])), files.digest),),
         writes=(target.group,),
         message=request.message or f"ingest {count} file{'' if count == 1 else 's'}",
         metadata=metadata,
@@ -444,7 +444,7 @@ def plan_ingest(
         if fatal_problems := report.fatal() or tuple(left_out):  # a commit never leaves out a file silently
             raise refusal(fatal_problems, len(inspection.urls))
     policy = "quarantined" if request.on_problem == "quarantine" else "skipped"
-    names = list(compress(inspection.files.names(), rejected.tolist()))[:_NAMED]
+    names = list(inspection.files.names(np.flatnonzero(rejected)[:_NAMED].tolist()))
     metadata = {
         "mode": request.mode,
         "files": int(accepted.sum()),
@@ -465,5 +465,5 @@ def plan_ingest(
         report = replace(report, chunks=tuple(chunks))
     recorded = accepted | (rejected & (request.on_problem == "quarantine"))
     if recorded.any():
-        save_ledger(session, group, ledger, ledger.after(request, dataset, recorded, rejected))
+        save_ledger(session, group, ledger, ledger.after(request, dataset, recorded, rejected, unchanged))
     return tasks, report, metadata

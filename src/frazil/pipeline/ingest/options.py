@@ -31,7 +31,7 @@ from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import RunOptions
 from frazil.jobs.progress import Progress
 from frazil.readers.base_reader import is_name
-from frazil.readers.files import local_path, object_storage
+from frazil.readers.files import local_path, object_stamp, object_storage
 from frazil.readers.registry import FileAccess, require_format
 from frazil.remedies import Remedy, argument, joined
 from frazil.repository.settings.config import VirtualChunkContainer
@@ -280,22 +280,25 @@ type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[s
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The files in order. A pattern gives ``position``, the index of each file along ``concat_dim``."""
+    """The files in order. A pattern gives ``position``, the index of each file along ``concat_dim``.
+
+    ``stamps`` are the stamps of objects that a glob has listed, by URL (see `object_stamp`).
+    """
 
     urls: tuple[str, ...]
     concat_dim: str | None = None
     position: NDArray[np.int64] | None = None
     keys: tuple[Any, ...] = ()
+    stamps: Mapping[str, str] = field(default_factory=dict)
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the files for commits: URLs, and local paths below the folder of all files."""
-        paths = [local_path(url) for url in self.urls]
-        folders = {os.path.dirname(each) for each in paths if each is not None}
-        start = os.path.dirname(os.path.commonpath(folders)) if folders else ""
-        return tuple(
-            url if path is None else os.path.relpath(path, start)
-            for url, path in zip(self.urls, paths, strict=True)
+    def names(self, rows: Sequence[int]) -> tuple[str, ...]:
+        """Return names of some files for commits: URLs, and local paths below the folder of all files."""
+        folders = {local_path(each) for each in {url[: url.rfind(os.sep) + 1] for url in self.urls}}
+        start = (
+            os.path.dirname(os.path.commonpath([each for each in folders if each])) if any(folders) else ""
         )
+        paths = [(self.urls[row], local_path(self.urls[row])) for row in rows]
+        return tuple(url if path is None else os.path.relpath(path, start) for url, path in paths)
 
 
 #: The name of a local file in a ledger, which ends with a hash of its path.
@@ -320,6 +323,7 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
     dim: str | None = None
     position: NDArray[np.int64] | None = None
     urls: list[str] = []
+    stamps: dict[str, str] = {}
     if isinstance(source, FilePattern):
         dims = source.combine_dims
         for chosen in itertools.product(*(each.keys for each in dims)):
@@ -335,7 +339,9 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
             text = os.fspath(each_name)
             path = local_path(text) or text
             if "://" in path and glob.has_magic(path) and parse_url(path).scheme in _SCHEMES:
-                urls += _listed(path, storage_options)
+                listed = _listed(path, storage_options)
+                urls += listed
+                stamps |= listed
             elif "://" in path or not glob.has_magic(path) or os.path.exists(path):
                 urls.append(path)
             else:
@@ -347,17 +353,17 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
         )
     if twice := [url for url, count in Counter(urls).items() if count > 1]:
         raise InvalidInputError(f"source must name each file once, got {twice[0]} twice")
-    return SourceFiles(tuple(urls), dim, position, keys)
+    return SourceFiles(tuple(urls), dim, position, keys, stamps)
 
 
-def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    """List the objects that a glob matches. ``*`` and ``?`` do not match a slash, ``**`` does."""
+def _listed(url: str, storage_options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the stamps of the objects that a glob matches, by URL. Only ``**`` matches a slash."""
     storage, key = object_storage(url, storage_options)
     place = url[: len(url) - len(key)]
     fixed = list(itertools.takewhile(lambda each: not glob.has_magic(each), key.split("/")[:-1]))
     pattern = re.compile("".join(_MEANS.get(each) or re.escape(each) for each in _PARTS.split(key) if each))
-    keys = map(attrgetter("key"), storage.list("/".join(fixed)))
-    return [place + each for each in sorted(filter(pattern.fullmatch, keys))]
+    found = (each for each in storage.list("/".join(fixed)) if pattern.fullmatch(each.key))
+    return {place + each.key: object_stamp(each) for each in sorted(found, key=attrgetter("key"))}
 
 
 _SCHEMES: Final = ("s3", "gs", "az")
