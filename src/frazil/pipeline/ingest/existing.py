@@ -7,7 +7,7 @@ which an `xarray.Dataset` of the group does not show. Half a million files take 
     fingerprint    uint8, (files, 16)
     contents       uint8, (files, 16): the fingerprint without the time of a local file; 0: not known
     size           int64, bytes
-    stamp          uint8, (files, 16): what a listing says of the file, XOR the fingerprint; 0: not known
+    validator      uint8, (files, 16): what a listing says of the file, XOR the fingerprint; 0: not known
     quarantined    bool: a file with a problem, which was not ingested
 """
 
@@ -43,7 +43,7 @@ from frazil.pipeline.ingest.inspection import COMPARED, PACKING, Inspection, Kno
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
 from frazil.pipeline.ingest.steps import StepAxis, positions
 from frazil.readers.base_reader import VariableSchema
-from frazil.readers.files import file_stamps
+from frazil.readers.files import file_validators
 from frazil.remedies import Remedy, argument
 from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
@@ -378,11 +378,11 @@ _FORMS: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
     "fingerprint": ("u", (16,)),
     "contents": ("u", (16,)),
     "size": ("i", ()),
-    "stamp": ("u", (16,)),
+    "validator": ("u", (16,)),
     "quarantined": ("b", ()),
 }
 #: The columns that earlier releases do not write.
-_LATER: Final = ("contents", "stamp")
+_LATER: Final = ("contents", "validator")
 #: The memory of a ledger is 73 bytes for each file, and its URL.
 _MOST_FILES: Final = 1 << 26
 
@@ -400,7 +400,7 @@ class Ledger:
     fingerprint: NDArray[np.uint8]
     contents: NDArray[np.uint8]
     size: NDArray[np.int64]
-    stamp: NDArray[np.uint8]
+    validator: NDArray[np.uint8]
     quarantined: NDArray[np.bool_]
     concat_dim: str | None = None
     unlimited: tuple[str, ...] = ()
@@ -425,7 +425,7 @@ class Ledger:
     ) -> Ledger:
         """Return the ledger after an ingest of the files in the mask ``recorded``, with their new state.
 
-        The ``unchanged`` files get their present stamps: they may have new times, or none in the ledger.
+        The ``unchanged`` files get their present validators: they may have new times, or none in the ledger.
         """
         inspection, count = dataset.inspection, len(self.url)
         rows = self.rows_of(urls := inspection.chosen_urls(recorded))
@@ -438,7 +438,7 @@ class Ledger:
             ("fingerprint", inspection.fingerprint[recorded]),
             ("contents", inspection.contents[recorded]),
             ("size", inspection.size[recorded]),
-            ("stamp", _with_fingerprint(inspection.stamp, inspection.fingerprint)[recorded]),
+            ("validator", _with_fingerprint(inspection.validator, inspection.fingerprint)[recorded]),
             ("quarantined", rejected[recorded]),
         ):
             old: NDArray[Any] = getattr(self, name)
@@ -446,8 +446,8 @@ class Ledger:
             columns[name] = np.zeros((count + int(new.sum()), *old.shape[1:]), dtype)
             columns[name][:count], columns[name][rows] = old, values
         same = self.rows_of(inspection.chosen_urls(unchanged))
-        fresh = _with_fingerprint(inspection.stamp, inspection.fingerprint)[unchanged]
-        columns["stamp"][same[same >= 0]] = fresh[same >= 0]
+        fresh = _with_fingerprint(inspection.validator, inspection.fingerprint)[unchanged]
+        columns["validator"][same[same >= 0]] = fresh[same >= 0]
         columns["url"] = np.array(list(map(ledger_name, columns["url"].tolist())), np.dtypes.StringDType())
         mine = None if request.variables is None else frozenset(request.variables)
         if not count:
@@ -465,34 +465,34 @@ class Ledger:
         )
 
 
-def _with_fingerprint(stamp: NDArray[np.uint8], fingerprint: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the column ``stamp`` for stamps, or stamps for the column; 0 for 0.
+def _with_fingerprint(validator: NDArray[np.uint8], fingerprint: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the column ``validator`` for validators, or validators for the column; 0 for 0.
 
-    A release that does not know the column may write a new fingerprint into a row. Then the stamp in this row
-    belongs to no file.
+    A release that does not know the column may write a new fingerprint into a row. Then the validator in this
+    row belongs to no file.
     """
-    return np.where(stamp.any(axis=1, keepdims=True), stamp ^ fingerprint, stamp)
+    return np.where(validator.any(axis=1, keepdims=True), validator ^ fingerprint, validator)
 
 
 def known_files(request: IngestRequest, ledger: Ledger) -> KnownFiles:
-    """Return the files of a call that the ledger has, and ask the storage for the stamps of these files."""
+    """Return the files of a call that the ledger has. The storage tells the validators of these files."""
     urls = request.files.urls
     rows = ledger.rows_of(urls)
     at = np.flatnonzero(rows >= 0)
     rows = rows[at]
     some = [urls[i] for i in at.tolist()]
-    stamps = file_stamps(some, request.files.stamps, request.storage_options)
-    present = np.frombuffer(bytes.fromhex("".join(each or "0" * 32 for each in stamps)), np.uint8).reshape(
-        -1, 16
-    )
-    remembered = _with_fingerprint(ledger.stamp[rows], ledger.fingerprint[rows])
+    validators = file_validators(some, request.files.validators, request.storage_options)
+    present = np.frombuffer(
+        bytes.fromhex("".join(each or "0" * 32 for each in validators)), np.uint8
+    ).reshape(-1, 16)
+    remembered = _with_fingerprint(ledger.validator[rows], ledger.fingerprint[rows])
     same = (present == remembered).all(axis=1) & present.any(axis=1)
     unchanged = np.zeros(len(urls), np.bool_)
     unchanged[at[same]] = True
     columns = {name: getattr(ledger, name)[rows[same]] for name in ("size", "fingerprint", "contents")}
     others = zip(compress(some, (~same).tolist()), ledger.fingerprint[rows[~same]], strict=True)
     fingerprints = {url: each.tobytes().hex() for url, each in others}
-    return KnownFiles(unchanged, **columns, stamp=present[same], fingerprints=fingerprints)
+    return KnownFiles(unchanged, **columns, validator=present[same], fingerprints=fingerprints)
 
 
 EMPTY: Final = Ledger(
@@ -547,7 +547,7 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
         ):
             raise _damaged(path, f"the attribute {name} must be as Frazil writes it, got {str(value)[:80]}")
     return Ledger(
-        **{name: np.zeros_like(columns["fingerprint"]) for name in _LATER} | columns,
+        **{**{name: np.zeros_like(columns["fingerprint"]) for name in _LATER}, **columns},
         concat_dim=concat_dim,
         unlimited=tuple(unlimited or ()),
         variables=None if variables is None else frozenset(variables),

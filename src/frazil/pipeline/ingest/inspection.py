@@ -310,7 +310,7 @@ class FileReport:
     size: int = 0
     fingerprint: str = _NO_DIGEST
     contents: str = _NO_DIGEST
-    stamp: str = _NO_DIGEST
+    validator: str = _NO_DIGEST
     modified: datetime | None = None
     etag: str | None = None
     layout: FileLayout | None = None
@@ -370,7 +370,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
         schema.size,
         file_state(schema, schema.fingerprint),
         schema.fingerprint,
-        (reader.file.compressed or reader.file).stamp or _NO_DIGEST,
+        (reader.file.compressed or reader.file).validator or _NO_DIGEST,
         schema.modified,
         schema.etag,
         layout,
@@ -389,8 +389,8 @@ def _state(url: str, access: FileAccess) -> FileReport:
         contents = file.fingerprint()
     except IcechunkError:  # the file does not exist, or is a directory
         return FileReport()
-    stamp = file.stamp or _NO_DIGEST
-    return FileReport(file.size, file_state(file, contents), contents, stamp, file.modified, file.etag)
+    validator = file.validator or _NO_DIGEST
+    return FileReport(file.size, file_state(file, contents), contents, validator, file.modified, file.etag)
 
 
 def file_state(file: SourceFile | FileSchema, contents: str) -> str:
@@ -536,8 +536,8 @@ _TASKS: Final = 4
 class KnownFiles:
     """The files of a call that a group has, by what it remembers of them.
 
-    ``unchanged`` is a mask of the files with the stamp of their ingest, which are not opened. ``size``,
-    ``fingerprint``, ``contents`` and ``stamp`` have a row for each of them. ``fingerprints`` (by URL) are
+    ``unchanged`` is a mask of the files with the validator of their ingest, which are not opened. ``size``,
+    ``fingerprint``, ``contents`` and ``validator`` have a row for each of them. ``fingerprints`` (by URL) are
     those of the other files that the group has: a file is opened if it has another one now.
     """
 
@@ -545,7 +545,7 @@ class KnownFiles:
     size: NDArray[np.int64]
     fingerprint: NDArray[np.uint8]
     contents: NDArray[np.uint8]
-    stamp: NDArray[np.uint8]
+    validator: NDArray[np.uint8]
     fingerprints: Mapping[str, str]
 
 
@@ -566,7 +566,7 @@ class Inspection:
     size: NDArray[np.int64]
     fingerprint: NDArray[np.uint8]
     contents: NDArray[np.uint8]
-    stamp: NDArray[np.uint8]
+    validator: NDArray[np.uint8]
     modified: tuple[datetime | None, ...]
     etag: tuple[str | None, ...]
     layout: NDArray[np.int32]
@@ -654,9 +654,11 @@ def _with_known(inspection: Inspection, files: SourceFiles, known: KnownFiles) -
         column[opened], column[known.unchanged] = values, others
         return column
 
-    remembered = {name: getattr(known, name) for name in ("size", "fingerprint", "contents", "stamp")}
+    remembered = {name: getattr(known, name) for name in ("size", "fingerprint", "contents", "validator")}
     others = {**remembered, "layout": -1, "own": -1, "individual": -1, "length": 0}
-    columns = {name: spread(getattr(inspection, name), values) for name, values in others.items()}
+    columns: dict[str, Any] = {
+        name: spread(getattr(inspection, name), values) for name, values in others.items()
+    }
     lengths = spread(np.diff(inspection.label_start), 0)
     for name in ("modified", "etag"):
         values = dict(zip(opened.tolist(), getattr(inspection, name), strict=True))
@@ -693,9 +695,9 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
     layout, layouts = _codes(reports, attrgetter("layout"), attrgetter("digest"))
     own, owns = _codes(reports, attrgetter("own"))
     individual, individuals = _codes(reports, attrgetter("individual"))
-    fingerprint, contents, stamp = (
+    fingerprint, contents, validator = (
         np.frombuffer(bytes.fromhex("".join(map(attrgetter(name), reports))), np.uint8).reshape(-1, 16)
-        for name in ("fingerprint", "contents", "stamp")
+        for name in ("fingerprint", "contents", "validator")
     )
     return Inspection(
         files=files,
@@ -703,7 +705,7 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
         size=np.array([file.size for file in reports], np.int64),
         fingerprint=fingerprint,
         contents=contents,
-        stamp=stamp,
+        validator=validator,
         modified=tuple(file.modified for file in reports),
         etag=tuple(file.etag for file in reports),
         layout=layout,

@@ -31,7 +31,7 @@ from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import RunOptions
 from frazil.jobs.progress import Progress
 from frazil.readers.base_reader import is_name
-from frazil.readers.files import local_path, object_stamp, object_storage
+from frazil.readers.files import local_path, object_storage, object_validator
 from frazil.readers.registry import FileAccess, require_format
 from frazil.remedies import Remedy, argument, joined
 from frazil.repository.settings.config import VirtualChunkContainer
@@ -282,14 +282,14 @@ type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[s
 class SourceFiles:
     """The files in order. A pattern gives ``position``, the index of each file along ``concat_dim``.
 
-    ``stamps`` are the stamps of objects that a glob has listed, by URL (see `object_stamp`).
+    ``validators`` are the validators of objects that a glob has listed, by URL (see `object_validator`).
     """
 
     urls: tuple[str, ...]
     concat_dim: str | None = None
     position: NDArray[np.int64] | None = None
     keys: tuple[Any, ...] = ()
-    stamps: Mapping[str, str] = field(default_factory=dict)
+    validators: Mapping[str, str] = field(default_factory=dict)
 
     def names(self, rows: Sequence[int]) -> tuple[str, ...]:
         """Return names of some files for commits: URLs, and local paths below the folder of all files."""
@@ -323,7 +323,7 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
     dim: str | None = None
     position: NDArray[np.int64] | None = None
     urls: list[str] = []
-    stamps: dict[str, str] = {}
+    validators: dict[str, str] = {}
     if isinstance(source, FilePattern):
         dims = source.combine_dims
         for chosen in itertools.product(*(each.keys for each in dims)):
@@ -341,7 +341,7 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
             if "://" in path and glob.has_magic(path) and parse_url(path).scheme in _SCHEMES:
                 listed = _listed(path, storage_options)
                 urls += listed
-                stamps |= listed
+                validators |= listed
             elif "://" in path or not glob.has_magic(path) or os.path.exists(path):
                 urls.append(path)
             else:
@@ -353,17 +353,17 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
         )
     if twice := [url for url, count in Counter(urls).items() if count > 1]:
         raise InvalidInputError(f"source must name each file once, got {twice[0]} twice")
-    return SourceFiles(tuple(urls), dim, position, keys, stamps)
+    return SourceFiles(tuple(urls), dim, position, keys, validators)
 
 
 def _listed(url: str, storage_options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the stamps of the objects that a glob matches, by URL. Only ``**`` matches a slash."""
+    """Return the validators of the objects that a glob matches, by URL. Only ``**`` matches a slash."""
     storage, key = object_storage(url, storage_options)
     place = url[: len(url) - len(key)]
     fixed = list(itertools.takewhile(lambda each: not glob.has_magic(each), key.split("/")[:-1]))
     pattern = re.compile("".join(_MEANS.get(each) or re.escape(each) for each in _PARTS.split(key) if each))
     found = (each for each in storage.list("/".join(fixed)) if pattern.fullmatch(each.key))
-    return {place + each.key: object_stamp(each) for each in sorted(found, key=attrgetter("key"))}
+    return {place + each.key: object_validator(each) for each in sorted(found, key=attrgetter("key"))}
 
 
 _SCHEMES: Final = ("s3", "gs", "az")
