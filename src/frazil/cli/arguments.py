@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
@@ -178,14 +179,11 @@ def container(prefix: str) -> VirtualChunkContainer:
 
 def function(text: str) -> Any:
     """Return the function ``MODULE:NAME``. The module may be in the current folder, as for ``python -m``."""
-    from frazil.pipeline.derivation.definition import from_json
-
-    module, _, name = text.partition(":")
     sys.path[:0] = [] if os.getcwd() in sys.path else [os.getcwd()]
     try:
-        return from_json({"$": "function", "module": module, "name": name})
-    except InvalidInputError as error:
-        raise click.BadParameter(str(error)) from error
+        return resolve_name(text)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise click.BadParameter(f"must be MODULE:FUNCTION, got {text!r}: {error}") from error
 
 
 def converted(function: Callable[[str], Any], default: Any = None) -> Any:

@@ -21,19 +21,21 @@ import tempfile
 import weakref
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, override
 
 import zstandard
 
-from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.storage.base import Storage
+from frazil import host
+from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, StorageError
+from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.urls import StorageUrl, parse_url
 from frazil.threads import Purpose, map_bounded
 
@@ -147,7 +149,8 @@ LARGEST_COPY: Final = 16 << 30
 class SourceFile:
     """One file: a local file at ``path``, or else the object ``key`` of ``storage``.
 
-    ``compressed`` is the file whose decompressed content this temporary file has.
+    ``compressed`` is the file whose decompressed content this temporary file has. ``validator`` is a digest
+    of what a listing says of the file (`local_validator`, `object_validator`).
     """
 
     url: str
@@ -158,6 +161,7 @@ class SourceFile:
     storage: Storage | None = None
     key: str = ""
     original: SourceFile | None = None
+    validator: str = ""
     _head: bytes | None = field(default=None, init=False, repr=False)
 
     def read(self, start: int, stop: int) -> bytes:
@@ -338,12 +342,72 @@ def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Sou
             if os.path.isdir(path):
                 raise damaged(url, "a file", "a directory that is not a Zarr group")
         modified = datetime.fromtimestamp(status.st_mtime, UTC)
-        return SourceFile(url, status.st_size, modified, None, path)
+        return SourceFile(url, status.st_size, modified, None, path, validator=local_validator(status))
     storage, key = object_storage(url, storage_options)
     info = storage.head(key) if key else None
     if info is None:
         raise StorageError(f"{url}: the object does not exist", ErrorKind.OBJECT_NOT_FOUND)
-    return SourceFile(url, info.size, info.modified, info.etag, None, storage, key)
+    return SourceFile(
+        url, info.size, info.modified, info.etag, None, storage, key, validator=object_validator(info)
+    )
+
+
+#: The clock of a file system may stand still this long: FAT writes even seconds. A file that has changed
+#: within this time has no validator, because another change may leave its times as they are.
+RACY_SECONDS: Final = 3
+
+
+def local_validator(status: os.stat_result) -> str:
+    """Return a digest of size and times of a local file, 32 hexadecimal digits; "" if it has just changed.
+
+    A program can set the time of the last write, but not that of the last change of the entry.
+    """
+    return _validator(status.st_size, (status.st_mtime_ns, status.st_ctime_ns))
+
+
+def object_validator(info: ObjectInfo) -> str:
+    """Return a digest of size and etag (or else time) of an object; "" if it has no etag and is new."""
+    return _validator(info.size, info.etag or (round(info.modified.timestamp() * 1e9),))
+
+
+def _validator(size: int, version: str | tuple[int, ...]) -> str:
+    if not isinstance(version, str) and max(version) > (host.time_us() - RACY_SECONDS * 10**6) * 1000:
+        return ""
+    return hashlib.sha256(f"{size} {version}".encode()).hexdigest()[:32]
+
+
+#: One listing of a folder replaces this number of requests, or more.
+LISTED: Final = 100
+
+
+def file_validators(
+    urls: Sequence[str], listed: Mapping[str, str], storage_options: Mapping[str, Any] | None
+) -> list[str]:
+    """Return the validators of files without opening them; "" without one, or if there is no such file.
+
+    ``listed`` are validators that are known, by URL. The folders of other objects are listed, up to a number
+    of objects that depends on the number of files here.
+    """
+    validators = dict(listed)
+    folders: dict[str, int] = {}
+    for url in urls:
+        if url in validators:
+            continue
+        if (path := local_path(url)) is None:
+            folder = url[: url.rfind("/") + 1]
+            folders[folder] = folders.get(folder, 0) + 1
+        else:
+            with suppress(OSError):
+                validators[url] = local_validator(os.stat(path))
+    for folder, count in folders.items():
+        if count >= LISTED:
+            with suppress(IcechunkError):  # a web server lists nothing
+                storage, key = object_storage(folder, storage_options)
+                place = folder.removesuffix(key)
+                validators |= {
+                    place + each.key: object_validator(each) for each in islice(storage.list(key), 10 * count)
+                }
+    return [validators.get(url, "") for url in urls]
 
 
 def local_path(url: str) -> str | None:

@@ -21,11 +21,12 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, override
 
@@ -71,9 +72,8 @@ _BLOSC_NAMES: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 _BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
 
 
-def filters_of(dataset: h5py.Dataset) -> list[Filter]:
-    """Return the filters of a dataset, in the order of encoding."""
-    plist = dataset.id.get_create_plist()
+def filters_of(plist: h5py.h5p.PropDCID) -> list[Filter]:
+    """Return the filters of a dataset by its creation properties, in the order of encoding."""
     rows = map(plist.get_filter, range(plist.get_nfilters()))
     return [
         # Plugins have sentences as names: `H5Z-ZFP-1.1.1 (ZFP-1.0.0) github.com/LLNL/H5Z-ZFP; ...`
@@ -229,10 +229,14 @@ def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any
         return decoded(np.asarray(dataset[region]))
 
 
-def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
-    """Return the fill value of a dataset; None if it is not defined."""
-    if dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
+def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any], plist: h5py.h5p.PropDCID) -> Any:
+    """Return the fill value of a dataset with these creation properties; None if it is not defined."""
+    if plist.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
         return None
+    if dtype.kind in "iuf":
+        number = np.zeros((), dtype)
+        plist.get_fill_value(number)
+        return number[()]
     value = dataset.fillvalue
     if dtype.kind == "T":
         return text(value) if isinstance(value, bytes) else str(value or "")
@@ -246,15 +250,53 @@ def zero(dtype: np.dtype[Any], fill: Any) -> Any:
     return "" if dtype.kind == "T" else np.zeros((), dtype)[()]
 
 
-def attributes(node: h5py.Group | h5py.Dataset) -> tuple[dict[str, Any], dict[str, str]]:
+def encoded(name: str) -> bytes:
+    """Return a name of h5py as the bytes in the file."""
+    return name.encode(errors="surrogateescape")
+
+
+def attribute_names(dataset: h5py.Dataset, plist: h5py.h5p.PropDCID) -> list[str]:
+    """Return the names of the attributes of a dataset, in the order in which h5py yields them."""
+    names: list[bytes] = []
+    by_creation = plist.get_attr_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
+    index = h5py.h5.INDEX_CRT_ORDER if by_creation else h5py.h5.INDEX_NAME
+    h5py.h5a.iterate(dataset.id, names.append, index_type=index)
+    return [name.decode(errors="surrogateescape") for name in names]
+
+
+_LIST: Final = h5py.vlen_dtype(h5py.ref_dtype)
+
+
+def attribute(node: h5py.Group | h5py.Dataset, name: str) -> Any:
+    """Return the value of an attribute as h5py does, but most texts and lists of scales in less time."""
+    found = h5py.h5a.open(node.id, encoded(name))
+    kind = found.get_type()
+    with suppress(TypeError, RuntimeError):  # it has another shape, or none
+        if name == "DIMENSION_LIST" and isinstance(kind, h5py.h5t.TypeVlenID):
+            scales = np.empty(len(node.shape), _LIST)
+            found.read(scales)
+            return scales
+        is_text = isinstance(kind, h5py.h5t.TypeStringID) and not kind.is_variable_str()
+        if is_text and kind.get_strpad() == h5py.h5t.STR_NULLTERM:  # as NetCDF writes it
+            size = kind.get_size()
+            if found.get_storage_size() == size:
+                value = np.empty((), f"S{size}")
+                found.read(value, kind)
+                return value.item().partition(b"\0")[0]
+    return node.attrs[name]
+
+
+def attributes(
+    node: h5py.Group | h5py.Dataset, names: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the attributes of the user, and the attributes that cannot be read, with the reasons."""
     values: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
-    for name in node.attrs:
+    for name in names:
         if name in _HIDDEN:
             continue
         try:
-            value = node.attrs[name]
+            value = attribute(node, name)
             if isinstance(value, h5py.Empty):
                 value = "" if value.dtype.kind in "SOU" else []
             values[name] = json_value(value)
@@ -282,24 +324,23 @@ class Scopes:
         self._above: h5py.Group | None = None if group.name == "/" else group.parent
         self._by_address: dict[int, tuple[str, int]] = {}
         self._by_id: dict[int, str] = {}
+        self._scales: list[tuple[str, h5py.Dataset]] = []  # without an entry in `_by_id`
         self._phony: dict[int, list[str]] = {}
         #: The lengths of dimensions of parent groups.
         self.sizes: dict[str, int] = {}
         self._add(members)
 
-    def dims(self, name: str, dataset: h5py.Dataset) -> tuple[str, ...]:
-        """Return the names of the dimensions of a dataset."""
-        ids = dataset.attrs.get("_Netcdf4Coordinates")
+    def dims(self, name: str, dataset: h5py.Dataset, attrs: Collection[str]) -> tuple[str, ...]:
+        """Return the names of the dimensions of a dataset with these attributes."""
         if is_scale(dataset):
-            if ids is not None and len(ids) == dataset.ndim > 1:
-                for number in map(int, ids):
-                    while number not in self._by_id and self._above is not None:
-                        self._add_above()
-                return tuple(self._by_id[int(each)] for each in ids)
+            if len(dataset.shape) > 1 and "_Netcdf4Coordinates" in attrs:
+                ids = list(map(int, dataset.attrs["_Netcdf4Coordinates"]))
+                if len(ids) == len(dataset.shape):
+                    return tuple(map(self._dim_of_id, ids))
             return (name, *self._without_scale(dataset.shape[1:])) if dataset.ndim else ()
-        if "DIMENSION_LIST" not in dataset.attrs:
+        if "DIMENSION_LIST" not in attrs:
             return self._without_scale(dataset.shape)
-        attached = dataset.attrs["DIMENSION_LIST"]
+        attached = attribute(dataset, "DIMENSION_LIST")
         bare = [size for size, scales in zip(dataset.shape, attached, strict=True) if not len(scales)]
         missing = iter(self._without_scale(bare))
         names = []
@@ -312,10 +353,22 @@ class Scopes:
             while address not in self._by_address and self._above is not None:
                 self._add_above()
             if address not in self._by_address:  # the scale is not in a parent group
-                self._by_address[address] = _named(h5py.Dataset(scale).name.rpartition("/")[2], scale)
+                outside = h5py.Dataset(scale)
+                self._by_address[address] = _named(outside.name.rpartition("/")[2], outside)
             dim, self.sizes[dim] = self._by_address[address]
             names.append(dim)
         return tuple(names)
+
+    def _dim_of_id(self, number: int) -> str:
+        """Return the name of the dimension with an id of NetCDF."""
+        while True:
+            for key, dataset in self._scales:
+                if "_Netcdf4Dimid" in dataset.attrs:
+                    self._by_id.setdefault(int(dataset.attrs["_Netcdf4Dimid"]), key)
+            self._scales.clear()
+            if number in self._by_id or self._above is None:
+                return self._by_id[number]
+            self._add_above()
 
     def _add_above(self) -> None:
         """Add the scales of the next parent group. Those behind links may be in other files."""
@@ -329,9 +382,8 @@ class Scopes:
     def _add(self, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
         for key, dataset in members:
             if is_scale(dataset):
-                self._by_address.setdefault(h5py.h5o.get_info(dataset.id).addr, _named(key, dataset.id))
-                if "_Netcdf4Dimid" in dataset.attrs:
-                    self._by_id.setdefault(int(dataset.attrs["_Netcdf4Dimid"]), key)
+                self._by_address.setdefault(h5py.h5o.get_info(dataset.id).addr, _named(key, dataset))
+                self._scales.append((key, dataset))
 
     def _without_scale(self, shape: Iterable[int]) -> tuple[str, ...]:
         """Return dimensions without scales: one name for each length, two names for a square."""
@@ -346,32 +398,40 @@ class Scopes:
         return tuple(names)
 
 
-def _named(key: str, scale: h5py.h5d.DatasetID) -> tuple[str, int]:
+def _named(key: str, scale: h5py.Dataset) -> tuple[str, int]:
     """Return the dimension of a scale, and its length."""
     return key.removeprefix(NOT_A_COORDINATE), scale.shape[0] if scale.shape else 0
 
 
-def read_group(file: SourceFile, root: h5py.File, path: str, *, with_fields: bool) -> FileContents:
-    """Return the contents of the group at ``path``. ``with_fields``: with the fields of compound types."""
+def read_group(
+    file: SourceFile, root: h5py.File, path: str, *, with_fields: bool
+) -> tuple[FileContents, dict[str, h5py.Dataset]]:
+    """Return the contents of the group at ``path``, and its datasets. ``with_fields``: of compound types."""
     group = root.get(path)
     if not isinstance(group, h5py.Group):
         raise no_group(file.url, path, f"the file has the groups {_group_paths(root)}")
     members: dict[str, h5py.Dataset] = {}
     own: list[tuple[str, h5py.Dataset]] = []  # of the group itself: not the targets of soft links
-    attrs, unreadable = attributes(group)
+    attrs, unreadable = attributes(group, group.attrs)
     skipped = {f":{name}": reason for name, reason in unreadable.items()}
-    for key in group:
-        link = group.get(key, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
+    keys, has_groups = list(group), False
+    for key in keys:
+        # The classes of h5py for links and members take four times as long.
+        kind = group.id.links.get_info(encoded(key)).type
+        if kind == h5py.h5l.TYPE_EXTERNAL:
+            link = group.get(key, getlink=True)
             actual = f"{key!r}, a link to {link.path!r} in {link.filename!r}: ingest that file"
             raise damaged(file.url, "all data in this file", actual)
-        member = group.get(key)
-        if member is None:
+        try:
+            member = h5py.h5o.open(group.id, encoded(key))
+        except KeyError:
             skipped[key] = "a link without a target"
-        if isinstance(member, h5py.Dataset):
-            members[key] = member
-            own += [(key, member)] if isinstance(link, h5py.HardLink) else []
-    schema = _GroupSchema(file, Scopes(group, own), with_fields, frozenset(group), skipped)
+            continue
+        has_groups |= isinstance(member, h5py.h5g.GroupID)
+        if isinstance(member, h5py.h5d.DatasetID):
+            members[key] = h5py.Dataset(member, readonly=True)
+            own += [(key, members[key])] if kind == h5py.h5l.TYPE_HARD else []
+    schema = _GroupSchema(file, Scopes(group, own), with_fields, frozenset(keys), skipped)
     for key, dataset in members.items():
         schema.add_dataset(key.removeprefix(NOT_A_COORDINATE), dataset)
     # Variables get the full length of their unlimited dimensions.
@@ -384,12 +444,11 @@ def read_group(file: SourceFile, root: h5py.File, path: str, *, with_fields: boo
             if sizes[dim] != size:
                 expected = f"{sizes[dim]} values of {each.name!r} along {dim!r}, as in other variables"
                 raise damaged(file.url, expected, size)
-        variables.append(replace(each, shape=shape))
+        variables.append(each if shape == each.shape else replace(each, shape=shape))
     used = {dim for each in variables for dim in each.dims} | schema.unlimited
     dims = {dim: size for dim, size in sizes.items() if dim in used or size}
-    return FileContents(
-        variables, attrs, dims, frozenset(schema.unlimited), tuple(_group_paths(group)), skipped
-    )
+    groups = tuple(_group_paths(group)) if has_groups else ()
+    return FileContents(variables, attrs, dims, frozenset(schema.unlimited), groups, skipped), members
 
 
 @dataclass(slots=True)
@@ -407,8 +466,10 @@ class _GroupSchema:
 
     def add_dataset(self, name: str, dataset: h5py.Dataset) -> None:
         """Add a dataset as a variable, several variables, a dimension, or a skipped name."""
-        if is_scale(dataset):
-            scale = dataset.attrs.get("NAME", b"")
+        plist = dataset.id.get_create_plist()
+        names = attribute_names(dataset, plist)
+        if "NAME" in names and is_scale(dataset):
+            scale = attribute(dataset, "NAME")
             scale = text(bytes(scale)) if isinstance(scale, bytes | np.bytes_) else str(scale)
             if scale.startswith(_NOT_A_VARIABLE):
                 self.dims[name] = dataset.shape[0]
@@ -424,29 +485,29 @@ class _GroupSchema:
         if isinstance(dtype, str) and not has_fields:
             self.skipped[name] = dtype
             return
-        plist = dataset.id.get_create_plist()
         layout = plist.get_layout()
         if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:
             actual = f"{name!r}, whose data are in other files"
             raise damaged(self.file.url, "all data in this file", actual)
         if layout == h5py.h5d.CONTIGUOUS and (size := dataset.id.get_storage_size()):
             require_size(self.file, name, dataset.id.get_offset() + size)
-        dims = self.scopes.dims(name, dataset)
+        dims = self.scopes.dims(name, dataset, names)
         for dim, size, largest in zip(dims, dataset.shape, dataset.maxshape, strict=True):
             self.dims[dim] = max(size, self.dims.get(dim, 0))
             self.unlimited.update([dim] if largest is None else [])
-        attrs, unreadable = attributes(dataset)
+        attrs, unreadable = attributes(dataset, names)
         self.skipped |= {f"{name}:{each}": reason for each, reason in unreadable.items()}
         if has_fields:
             self._add_fields(name, dataset, dims, attrs)
         elif not isinstance(dtype, str):
-            names = h5py.check_enum_dtype(dataset.dtype)
-            if names and dtype.kind != "b":
-                attrs.setdefault("flag_values", list(names.values()))
-                attrs.setdefault("flag_meanings", " ".join(each.replace(" ", "_") for each in names))
-            codec = ", ".join(each.words for each in filters_of(dataset)) or None
-            fill = fill_value(dataset, dtype)
-            variable = VariableSchema(name, dims, dataset.shape, dtype, attrs, fill, dataset.chunks, codec)
+            flags = h5py.check_enum_dtype(dataset.dtype)
+            if flags and dtype.kind != "b":
+                attrs.setdefault("flag_values", list(flags.values()))
+                attrs.setdefault("flag_meanings", " ".join(each.replace(" ", "_") for each in flags))
+            codec = ", ".join(each.words for each in filters_of(plist)) or None
+            fill = fill_value(dataset, dtype, plist)
+            chunks = plist.get_chunk() if layout == h5py.h5d.CHUNKED else None
+            variable = VariableSchema(name, dims, dataset.shape, dtype, attrs, fill, chunks, codec)
             self.variables.append(variable)
 
     def _add_fields(
@@ -551,7 +612,14 @@ class Hdf5Reader(Reader):
     @override
     def contents(self) -> FileContents:
         with self.library_call("readable metadata"):
-            return read_group(self.file, self._file, self.group, with_fields=self.options == ("fields",))
+            with_fields = self.options == ("fields",)
+            contents, members = read_group(self.file, self._file, self.group, with_fields=with_fields)
+        # `schema` reads the labels next. A file may have too many datasets to keep them all open.
+        short = {each.name for each in contents.variables if len(each.dims) < 2}
+        ranked = sorted(members, key=methodcaller("startswith", NOT_A_COORDINATE))
+        named = {key.removeprefix(NOT_A_COORDINATE): members[key] for key in ranked}
+        self._datasets.update((name, named[name]) for name in short & named.keys())
+        return contents
 
     @override
     def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
@@ -632,7 +700,7 @@ class Hdf5Reader(Reader):
             return NotVirtual("a field of a compound type: its bytes lie between those of other fields")
         with self.library_call(f"the chunks of {name!r}"):
             reason = why_not(dataset)
-            filters = filters_of(dataset)
+            filters = filters_of(dataset.id.get_create_plist())
             candidates = list(map(codec_of, filters))
             if reason is None and None in candidates:
                 reason = f"{filters[candidates.index(None)].name}: no codec in Zarr"

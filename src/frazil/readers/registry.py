@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final
 
@@ -135,6 +135,35 @@ def _module(name: str, feature: str, extra: str | None, libraries: tuple[str, ..
 def require_units(convert: Mapping[str, str]) -> None:
     """Raise ``InvalidInputError`` for texts that are no units of UDUNITS."""
     _module("units", "convert", "units").require_units(convert)
+
+
+@dataclass(frozen=True, slots=True)
+class FileAccess:
+    """The options that decide how files are opened; see `FileOptions` of an ingest."""
+
+    format: str | None = None
+    group: str = "/"
+    storage_options: Mapping[str, Any] | None = None
+    reader_options: Mapping[str, Any] = field(default_factory=dict)
+    preprocess: Callable[..., Any] | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    dates: Mapping[str, DatePattern] = field(default_factory=dict)
+    convert: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self, url: str) -> Reader:
+        """Open a file with the reader of its format."""
+        storage_options = None if self.storage_options is None else dict(self.storage_options)
+        return open_source(
+            url,
+            self.format,
+            group=self.group,
+            storage_options=storage_options,
+            preprocess=self.preprocess,
+            rename=self.rename,
+            dates=self.dates,
+            convert=self.convert,
+            **self.reader_options,
+        )
 
 
 def require_format(format: str | None) -> str | None:

@@ -114,8 +114,8 @@ class Refused:
 class ObjectInfo:
     """One object of a listing, or the answer of ``Storage.head``.
 
-    ``modified`` is the time of the last write, with a time zone. Only ``Storage.head`` sets ``etag``, without
-    quotes; in a listing it may be None.
+    ``modified`` is the time of the last write, with a time zone. ``etag`` has no quotes; it is None if the
+    storage has none, and may be None in a listing.
     """
 
     key: str

@@ -203,7 +203,7 @@ class ObjectStorage(Storage):
             if page is None:
                 return
             for meta in page:
-                yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
+                yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"], _version(meta).etag)
 
     # writing
 

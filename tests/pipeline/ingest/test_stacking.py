@@ -22,7 +22,8 @@ from frazil.errors import InvalidInputError
 from frazil.pipeline import Inline, Target
 from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.inspection import InspectionSpec, inspect_all
-from frazil.pipeline.ingest.options import FileAccess, SourceFiles, expand
+from frazil.pipeline.ingest.options import SourceFiles, expand
+from frazil.readers.registry import FileAccess
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
 

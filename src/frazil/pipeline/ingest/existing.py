@@ -7,6 +7,7 @@ which an `xarray.Dataset` of the group does not show. Half a million files take 
     fingerprint    uint8, (files, 16)
     contents       uint8, (files, 16): the fingerprint without the time of a local file; 0: not known
     size           int64, bytes
+    validator      uint8, (files, 16): what a listing says of the file, XOR the fingerprint; 0: not known
     quarantined    bool: a file with a problem, which was not ingested
 """
 
@@ -14,9 +15,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -38,10 +39,19 @@ from frazil.pipeline.ingest.arrays import (
 )
 from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, scalar_time
 from frazil.pipeline.ingest.families import FileFamily
-from frazil.pipeline.ingest.inspection import COMPARED, MISSING, PACKING, Inspection, VirtualChunks, native
+from frazil.pipeline.ingest.inspection import (
+    COMPARED,
+    MISSING,
+    PACKING,
+    Inspection,
+    KnownFiles,
+    VirtualChunks,
+    native,
+)
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
 from frazil.pipeline.ingest.steps import StepAxis, positions, same
 from frazil.readers.base_reader import VariableSchema
+from frazil.readers.files import file_validators
 from frazil.remedies import Remedy, argument
 from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
@@ -392,9 +402,12 @@ _FORMS: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
     "fingerprint": ("u", (16,)),
     "contents": ("u", (16,)),
     "size": ("i", ()),
+    "validator": ("u", (16,)),
     "quarantined": ("b", ()),
 }
-#: The memory of a ledger is 57 bytes for each file, and its URL.
+#: The columns that earlier releases do not write.
+_LATER: Final = ("contents", "validator")
+#: The memory of a ledger is 73 bytes for each file, and its URL.
 _MOST_FILES: Final = 1 << 26
 
 
@@ -412,6 +425,7 @@ class Ledger:
     fingerprint: NDArray[np.uint8]
     contents: NDArray[np.uint8]
     size: NDArray[np.int64]
+    validator: NDArray[np.uint8]
     quarantined: NDArray[np.bool_]
     concat_dim: str | None = None
     unlimited: tuple[str, ...] = ()
@@ -422,11 +436,6 @@ class Ledger:
         """Return the row of each URL, -1 for URLs that the ledger does not have."""
         rows = dict(zip(map(ledger_name, self.url.tolist()), range(len(self.url)), strict=True))
         return np.fromiter(map(rows.get, map(ledger_name, urls), repeat(-1)), np.int64, len(urls))
-
-    def fingerprints(self, urls: Sequence[str]) -> dict[str, str]:
-        """Return the fingerprints as hexadecimal text, by those of the URLs that the ledger has."""
-        rows, digests = self.rows_of(urls).tolist(), self.fingerprint.tobytes().hex()
-        return {url: digests[32 * i : 32 * i + 32] for url, i in zip(urls, rows, strict=True) if i >= 0}
 
     def covers(self, request: IngestRequest) -> bool:
         """Return whether the variables of a request were ingested from each file, with its function."""
@@ -444,8 +453,12 @@ class Ledger:
         dataset: Dataset,
         recorded: NDArray[np.bool_],
         rejected: NDArray[np.bool_],
+        unchanged: NDArray[np.bool_],
     ) -> Ledger:
-        """Return the ledger after an ingest of the files in the mask ``recorded``, with their new state."""
+        """Return the ledger after an ingest of the files in the mask ``recorded``, with their new state.
+
+        The ``unchanged`` files get their present validators: they may have new times, or none in the ledger.
+        """
         inspection, count = dataset.inspection, len(self.url)
         rows = self.rows_of(urls := inspection.chosen_urls(recorded))
         new = rows < 0
@@ -457,12 +470,16 @@ class Ledger:
             ("fingerprint", inspection.fingerprint[recorded]),
             ("contents", inspection.contents[recorded]),
             ("size", inspection.size[recorded]),
+            ("validator", _with_fingerprint(inspection.validator, inspection.fingerprint)[recorded]),
             ("quarantined", rejected[recorded]),
         ):
             old: NDArray[Any] = getattr(self, name)
             dtype = values.dtype if name == "url" else old.dtype
             columns[name] = np.zeros((count + int(new.sum()), *old.shape[1:]), dtype)
             columns[name][:count], columns[name][rows] = old, values
+        same = self.rows_of(inspection.chosen_urls(unchanged))
+        fresh = _with_fingerprint(inspection.validator, inspection.fingerprint)[unchanged]
+        columns["validator"][same[same >= 0]] = fresh[same >= 0]
         columns["url"] = np.array(list(map(ledger_name, columns["url"].tolist())), np.dtypes.StringDType())
         mine = None if request.variables is None else frozenset(request.variables)
         if not count:
@@ -481,11 +498,59 @@ class Ledger:
         )
 
 
+def _with_fingerprint(validator: NDArray[np.uint8], fingerprint: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the column ``validator`` for validators, or validators for the column; 0 for 0.
+
+    A release that does not know the column may write a new fingerprint into a row. Then the validator in this
+    row belongs to no file.
+    """
+    return np.where(validator.any(axis=1, keepdims=True), validator ^ fingerprint, validator)
+
+
+def known_files(request: IngestRequest, ledgers: Iterable[Ledger]) -> KnownFiles | None:
+    """Return the files of a call that ledgers have, None if they have none."""
+    parts = [_known_files(request, each) for each in ledgers if len(each.url) and each.covers(request)]
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    at, first = np.unique(
+        np.concatenate([np.flatnonzero(each.unchanged) for each in parts]), return_index=True
+    )
+    names = ("size", "fingerprint", "contents", "validator")
+    columns = {name: np.concatenate([getattr(each, name) for each in parts])[first] for name in names}
+    unchanged = np.zeros_like(parts[0].unchanged)
+    unchanged[at] = True
+    return KnownFiles(
+        unchanged, **columns, fingerprints={k: v for each in parts for k, v in each.fingerprints.items()}
+    )
+
+
+def _known_files(request: IngestRequest, ledger: Ledger) -> KnownFiles:
+    """Return the files of a call that a ledger has. The storage tells the validators of these files."""
+    urls = request.files.urls
+    rows = ledger.rows_of(urls)
+    at = np.flatnonzero(rows >= 0)
+    rows = rows[at]
+    some = [urls[i] for i in at.tolist()]
+    validators = file_validators(some, request.files.validators, request.storage_options)
+    present = np.frombuffer(
+        bytes.fromhex("".join(each or "0" * 32 for each in validators)), np.uint8
+    ).reshape(-1, 16)
+    remembered = _with_fingerprint(ledger.validator[rows], ledger.fingerprint[rows])
+    same = (present == remembered).all(axis=1) & present.any(axis=1)
+    unchanged = np.zeros(len(urls), np.bool_)
+    unchanged[at[same]] = True
+    columns = {name: getattr(ledger, name)[rows[same]] for name in ("size", "fingerprint", "contents")}
+    others = zip(compress(some, (~same).tolist()), ledger.fingerprint[rows[~same]], strict=True)
+    fingerprints = {url: each.tobytes().hex() for url, each in others}
+    return KnownFiles(unchanged, **columns, validator=present[same], fingerprints=fingerprints)
+
+
 EMPTY: Final = Ledger(
     np.empty(0, np.dtypes.StringDType()),
     np.empty((0, 16), np.uint8),
     np.empty((0, 16), np.uint8),
     np.empty(0, np.int64),
+    np.empty((0, 16), np.uint8),
     np.empty(0, np.bool_),
 )
 
@@ -499,13 +564,14 @@ def load_ledger(session: Session, group: str) -> Ledger:
     path = _path(group)
     if session.workspace.node(f"/{path}") is None:
         return EMPTY
-    arrays = {name: array_at(session, f"{path}/{name}") for name in _FORMS if name != "contents"}
+    arrays = {name: array_at(session, f"{path}/{name}") for name in _FORMS if name not in _LATER}
     shape = arrays["url"].shape
     count = shape[0] if shape else 0
-    if session.workspace.node(f"/{path}/contents") is not None:
-        contents = array_at(session, f"{path}/contents")
-        if contents.shape[:1] == shape:  # earlier releases do not write this column
-            arrays["contents"] = contents
+    for name in _LATER:
+        if session.workspace.node(f"/{path}/{name}") is not None:
+            column = array_at(session, f"{path}/{name}")
+            if column.shape[:1] == shape:  # an earlier release may have written more rows
+                arrays[name] = column
     # Any session can write these arrays, so shapes and types are checked before the values are read.
     if count > _MOST_FILES:
         raise _damaged(path, f"a ledger must have at most {_MOST_FILES} files, got {count}")
@@ -534,7 +600,7 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
         ):
             raise _damaged(path, f"the attribute {name} must be as Frazil writes it, got {str(value)[:80]}")
     return Ledger(
-        **{"contents": np.zeros_like(columns["fingerprint"]), **columns},
+        **{**{name: np.zeros_like(columns["fingerprint"]) for name in _LATER}, **columns},
         concat_dim=concat_dim,
         unlimited=tuple(unlimited or ()),
         variables=None if variables is None else frozenset(variables),
@@ -566,12 +632,14 @@ def save_ledger(session: Session, group: str, before: Ledger, after: Ledger) -> 
             # xarray needs names of dimensions, and other names than in the dataset above, which it inherits.
             dims = ("frazil_file", "frazil_byte")[: values.ndim]
             hidden.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks, dimension_names=dims)
-            old = old[:0]
         array = hidden[name]
         assert isinstance(array, zarr.Array)
+        if array.shape != old.shape:  # it is new, or an earlier release has not written all of its rows
+            old = old[:0]
         if array.shape != values.shape:
             array.resize(values.shape)
-        start = len(old) if (values[: len(old)] == old).all() else 0
+        differs = (values[: len(old)] != old).any(axis=tuple(range(1, values.ndim)))
+        start = int(np.argmax(np.append(differs, True)))
         array[start:] = values[start:]
 
 

@@ -21,10 +21,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
-from itertools import repeat, starmap
+from itertools import compress, repeat, starmap
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import numpy as np
@@ -34,16 +34,23 @@ from frazil.arguments import misfit
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.jobs.engine import Engine
-from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_failures import dumps
-from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
+from frazil.lazy_names import ModuleOnDemand
 from frazil.readers.base_reader import FileSchema, NotVirtual, Reader, VariableSchema, decoded
 from frazil.readers.files import SourceFile, find_file, local_path
-from frazil.readers.registry import is_zarr
-from frazil.readers.zarr import why_unreadable
+from frazil.readers.registry import FileAccess, is_zarr
 from frazil.repository.paths import HIDDEN
 from frazil.threads import Purpose, thread_pool
+
+# Tasks need neither zarr nor repositories, which take a second to import in each process.
+if TYPE_CHECKING:
+    from frazil.pipeline.ingest import options
+    from frazil.pipeline.ingest.options import Problem, SourceFiles
+    from frazil.readers import zarr as zarr_reader
+else:
+    options = ModuleOnDemand("frazil.pipeline.ingest.options")
+    zarr_reader = ModuleOnDemand("frazil.readers.zarr")
 
 #: The length of the concat dimension, and of labelled dimensions that grow, in a layout: files differ.
 ANY: Final = -1
@@ -352,6 +359,7 @@ class FileReport:
     size: int = 0
     fingerprint: str = _NO_DIGEST
     contents: str = _NO_DIGEST
+    validator: str = _NO_DIGEST
     modified: datetime | None = None
     etag: str | None = None
     layout: FileLayout | None = None
@@ -427,6 +435,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
         schema.size,
         file_state(schema, schema.fingerprint),
         schema.fingerprint,
+        (reader.file.original or reader.file).validator or _NO_DIGEST,
         schema.modified,
         schema.etag,
         layout,
@@ -472,7 +481,8 @@ def _state(url: str, access: FileAccess) -> FileReport:
         contents = file.fingerprint()
     except IcechunkError:  # the file does not exist, or is a directory
         return FileReport()
-    return FileReport(file.size, file_state(file, contents), contents, file.modified, file.etag)
+    validator = file.validator or _NO_DIGEST
+    return FileReport(file.size, file_state(file, contents), contents, validator, file.modified, file.etag)
 
 
 def file_state(file: SourceFile | FileSchema, contents: str) -> str:
@@ -613,7 +623,9 @@ def _virtual(
         virtual = VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
         storage = f"{name} {virtual}"
         if storage not in checked:
-            checked[storage] = why_unreadable(reader, name, references, spec.access.storage_options)
+            checked[storage] = zarr_reader.why_unreadable(
+                reader, name, references, spec.access.storage_options
+            )
         reason = checked[storage]
         result[name] = virtual if reason is None else NotVirtual(reason)
     return result
@@ -641,7 +653,27 @@ def inspection_task(shared: bytes, task: bytes) -> bytes:
     return pickle.dumps(files)
 
 
+#: The number of files of a task, unless there are so few files that some workers would get none.
 PER_TASK: Final = 50
+#: The number of tasks for each worker that are enough for an even load.
+_TASKS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """The files of a call that a group has, by what it remembers of them.
+
+    ``unchanged`` is a mask of the files with the validator of their ingest, which are not opened. ``size``,
+    ``fingerprint``, ``contents`` and ``validator`` have a row for each of them. ``fingerprints`` (by URL) are
+    those of the other files that the group has: a file is opened if it has another one now.
+    """
+
+    unchanged: NDArray[np.bool_]
+    size: NDArray[np.int64]
+    fingerprint: NDArray[np.uint8]
+    contents: NDArray[np.uint8]
+    validator: NDArray[np.uint8]
+    fingerprints: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -662,6 +694,7 @@ class Inspection:
     size: NDArray[np.int64]
     fingerprint: NDArray[np.uint8]
     contents: NDArray[np.uint8]
+    validator: NDArray[np.uint8]
     modified: tuple[datetime | None, ...]
     etag: tuple[str | None, ...]
     layout: NDArray[np.int32]
@@ -701,12 +734,12 @@ class Inspection:
         """Return the URLs of the files in a mask."""
         return [self.urls[i] for i in np.flatnonzero(mask).tolist()]
 
-    def as_input(self) -> Input:
-        """Return all files as one input of the job: their number, the name of the first, and a digest."""
+    @property
+    def digest(self) -> str:
+        """A hash of the names and the fingerprints of all files, 32 hexadecimal digits."""
         hashed = hashlib.sha256("\0".join(self.urls).encode())
         hashed.update(self.fingerprint.tobytes())
-        paths = (f"{len(self.urls)} files", self.files.names()[0])
-        return Input("files", None, "", paths, hashed.hexdigest()[:32])
+        return hashed.hexdigest()[:32]
 
 
 def inspect_all(
@@ -714,15 +747,18 @@ def inspect_all(
     spec: InspectionSpec,
     engine: Engine,
     *,
-    fingerprints: Mapping[str, str] | None = None,
+    known: KnownFiles | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
-    """Open all files whose fingerprint (by URL) is another one than before, in tasks of the engine."""
-    expected = [(fingerprints or {}).get(url) for url in files.urls]
-    tasks = [
-        pickle.dumps((files.urls[start : start + PER_TASK], expected[start : start + PER_TASK]))
-        for start in range(0, len(files.urls), PER_TASK)
-    ]
+    """Open all files that are not known or have changed, in tasks of the engine."""
+    urls, expected = files.urls, {} if known is None else known.fingerprints
+    if known is not None:
+        urls = tuple(compress(urls, (~known.unchanged).tolist()))
+        if progress is not None:
+            progress.advance(rows=len(known.size), bytes=int(known.size.sum()))
+    many = min(PER_TASK, max(1, len(urls) // (_TASKS * getattr(engine, "slots", 1))))
+    parts = (urls[start : start + many] for start in range(0, len(urls), many))
+    tasks = [pickle.dumps((part, list(map(expected.get, part)))) for part in parts]
     reports: list[FileReport] = []
     for result in engine.run(inspection_task, tasks, dumps(spec)):
         some: list[FileReport] = pickle.loads(result)
@@ -732,9 +768,9 @@ def inspect_all(
         reports += some
         if progress is not None:
             progress.advance(rows=len(some), bytes=sum(file.size for file in some))
-    inspection = _columns(files, spec.dim, reports)
-    if any(each is not None for each in expected):
-        return inspection
+    inspection = _columns(replace(files, urls=urls), spec.dim, reports)
+    if known is not None and (known.fingerprints or known.unchanged.any()):
+        return _with_known(inspection, files, known)
     layouts = inspection.layouts
     names = {name for each in layouts for name in each.variables}
     names |= {name for report in reports for name in report.unfit}
@@ -745,6 +781,34 @@ def inspect_all(
             f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}"
         )
     return inspection
+
+
+def _with_known(inspection: Inspection, files: SourceFiles, known: KnownFiles) -> Inspection:
+    """Return the inspection of all files, with rows for the known files, which were not opened."""
+    count, opened = len(files.urls), np.flatnonzero(~known.unchanged)
+
+    def spread(values: NDArray[Any], others: Any) -> NDArray[Any]:
+        column = np.full((count, *values.shape[1:]), None if values.dtype == object else 0, values.dtype)
+        column[opened], column[known.unchanged] = values, others
+        return column
+
+    remembered = {name: getattr(known, name) for name in ("size", "fingerprint", "contents", "validator")}
+    others = {**remembered, "length": 0}
+    others |= dict.fromkeys(("layout", "own", "individual", "labelled", "group"), -1)
+    columns: dict[str, Any] = {
+        name: spread(getattr(inspection, name), values) for name, values in others.items()
+    }
+    lengths = spread(np.diff(inspection.label_start), 0)
+    for name in ("modified", "etag"):
+        values = dict(zip(opened.tolist(), getattr(inspection, name), strict=True))
+        columns[name] = tuple(map(values.get, range(count)))
+    return replace(
+        inspection,
+        files=files,
+        label_start=np.concatenate([[0], np.cumsum(lengths)]),
+        scalars={name: spread(values, None) for name, values in inspection.scalars.items()},
+        **columns,
+    )
 
 
 def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport]) -> Inspection:
@@ -772,9 +836,9 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
     individual, individuals = _codes(reports, attrgetter("individual"))
     group, groups = _codes(reports, attrgetter("group"))
     labelled, labelled_values = _codes(reports, attrgetter("labelled"))
-    fingerprint, contents = (
+    fingerprint, contents, validator = (
         np.frombuffer(bytes.fromhex("".join(map(attrgetter(name), reports))), np.uint8).reshape(-1, 16)
-        for name in ("fingerprint", "contents")
+        for name in ("fingerprint", "contents", "validator")
     )
     return Inspection(
         files=files,
@@ -782,6 +846,7 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
         size=np.array([file.size for file in reports], np.int64),
         fingerprint=fingerprint,
         contents=contents,
+        validator=validator,
         modified=tuple(file.modified for file in reports),
         etag=tuple(file.etag for file in reports),
         layout=layout,
@@ -799,7 +864,7 @@ def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport])
         group=group,
         groups=groups,
         problems=tuple(
-            Problem(*file.problem, url)
+            options.Problem(*file.problem, url)
             for url, file in zip(files.urls, reports, strict=True)
             if file.problem is not None
         ),

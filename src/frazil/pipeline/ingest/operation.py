@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import compress
 from typing import Any, ClassVar, Final, Unpack
 
 import numpy as np
@@ -20,7 +19,7 @@ from frazil.display import Shown
 from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, engine_of
-from frazil.jobs.job import Job, JobResult, Target, Tasks, takes_versions, with_options
+from frazil.jobs.job import Input, Job, JobResult, Target, Tasks, takes_versions, with_options
 from frazil.jobs.job_run import run_job
 from frazil.pipeline.derivation.refresh import RefreshChain
 from frazil.pipeline.ingest.dataset import Dataset, scalar_instead, scalar_time
@@ -29,11 +28,12 @@ from frazil.pipeline.ingest.existing import (
     GroupChange,
     Ledger,
     dims_of,
+    known_files,
     load_ledger,
     match_ledger,
     save_ledger,
 )
-from frazil.pipeline.ingest.inspection import Inspection, InspectionSpec, inspect_all
+from frazil.pipeline.ingest.inspection import Inspection, InspectionSpec, KnownFiles, inspect_all
 from frazil.pipeline.ingest.options import (
     CHANGES,
     Files,
@@ -105,30 +105,28 @@ def dimension(request: IngestRequest, growth: GroupDimensions) -> str | None:
 
 
 def inspect_request(
-    request: IngestRequest,
-    engine: Engine,
-    growth: GroupDimensions,
-    fingerprints: Mapping[str, str] | None = None,
+    request: IngestRequest, engine: Engine, growth: GroupDimensions, known: KnownFiles | None = None
 ) -> Inspection:
     """Inspect the files along the dimension in which they follow each other.
 
     If their labels are equal, they may follow each other in a scalar, and are inspected again along it. Files
-    whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened.
+    that are ``known`` and have not changed are not opened.
     """
-    dim = request.concat_dim or dimension(request, growth)
+    dim = request.concat_dim or request.files.concat_dim
+    if dim is None and known is not None and known.unchanged.all():
+        dim = growth.concat_dim
+    dim = dim or dimension(request, growth)
     widens = "dtype" in request.allow
     names, groups = request.variables, request.groups or {}
     spec = InspectionSpec(request.access, dim, request.virtual, names, widens, request.grow, groups)
-    inspection = inspect_all(
-        request.files, spec, engine, fingerprints=fingerprints, progress=request.progress
-    )
+    inspection = inspect_all(request.files, spec, engine, known=known, progress=request.progress)
     if dim is None or dim in (request.concat_dim, request.files.concat_dim, growth.concat_dim):
         return inspection
     scalar = scalar_instead(inspection, dim)
     if scalar is None:
         return inspection
     spec = replace(spec, dim=scalar)
-    return inspect_all(request.files, spec, engine, fingerprints=fingerprints, progress=request.progress)
+    return inspect_all(request.files, spec, engine, known=known, progress=request.progress)
 
 
 def inspect_for_new_group(request: IngestRequest) -> Inspection:
@@ -388,10 +386,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         if existing is not None and existing.arrays:
             labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
             growth = GroupDimensions(ledger.concat_dim, frozenset(labelled))
-        fingerprints = dict[str, str]()
-        for each in ledgers.values():
-            fingerprints |= each.fingerprints(request.files.urls) if each.covers(request) else {}
-        inspection = inspect_request(request, engine, growth, fingerprints)
+        inspection = inspect_request(request, engine, growth, known_files(request, ledgers.values()))
     files, caller_repo = inspection, target.repo
     if request.containers:
         target = replace(target, repo=with_containers(caller_repo, request.containers))
@@ -419,7 +414,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         prepare,
         run_item,
         parameters=request.parameters(files.dim),
-        inputs=(files.as_input(),),
+        inputs=(Input("files", None, "", (f"{count} files", *files.files.names([0])), files.digest),),
         writes=paths,
         message=request.message or f"ingest {count} file{'' if count == 1 else 's'}",
         metadata=metadata,
@@ -505,13 +500,13 @@ def plan_ingest(
         if fatal_problems := report.fatal() or tuple(left_out):  # a commit never leaves out a file silently
             raise refusal(fatal_problems, len(inspection.urls))
     policy = "quarantined" if request.on_problem == "quarantine" else "skipped"
-    names = list(compress(inspection.files.names(), rejected.tolist()))[:_NAMED]
+    names = list(inspection.files.names(np.flatnonzero(rejected)[:_NAMED].tolist()))
     metadata: dict[str, Any] = {
         "mode": request.mode,
         "files": int(accepted.sum()),
         "unchanged": report.unchanged,
         "bytes": int(inspection.size[accepted].sum()),
-        "digest": inspection.as_input().digest,
+        "digest": inspection.digest,
         policy: {"files": int(rejected.sum()), "names": names},
     }
     tasks = Tasks([])
@@ -533,5 +528,5 @@ def plan_ingest(
         metadata["changes"] = changes[:_NAMED]
     recorded = accepted | (rejected & (request.on_problem == "quarantine"))
     if recorded.any():
-        save_ledger(session, group, ledger, ledger.after(request, dataset, recorded, rejected))
+        save_ledger(session, group, ledger, ledger.after(request, dataset, recorded, rejected, unchanged))
     return tasks, report, metadata

@@ -32,9 +32,9 @@ from frazil.jobs.job import RunOptions
 from frazil.jobs.progress import Progress
 from frazil.pipeline.transform.block_functions import fingerprint
 from frazil.readers.adapters import DatePattern
-from frazil.readers.base_reader import Reader, is_name
-from frazil.readers.files import local_path, object_storage
-from frazil.readers.registry import open_source, require_format, require_units
+from frazil.readers.base_reader import is_name
+from frazil.readers.files import local_path, object_storage, object_validator
+from frazil.readers.registry import FileAccess, require_format, require_units
 from frazil.remedies import Remedy, argument, joined
 from frazil.repository.settings.config import VirtualChunkContainer
 from frazil.storage.urls import parse_url
@@ -227,35 +227,6 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
 
 
 @dataclass(frozen=True, slots=True)
-class FileAccess:
-    """The format, the group in the files, and the options of storage and reader; see `FileOptions`."""
-
-    format: str | None = None
-    group: str = "/"
-    storage_options: Mapping[str, Any] | None = None
-    reader_options: Mapping[str, Any] = field(default_factory=dict)
-    preprocess: Callable[..., Any] | None = None
-    rename: Mapping[str, str] = field(default_factory=dict)
-    dates: Mapping[str, DatePattern] = field(default_factory=dict)
-    convert: Mapping[str, str] = field(default_factory=dict)
-
-    def open(self, url: str) -> Reader:
-        """Open a file with the reader of its format."""
-        storage_options = None if self.storage_options is None else dict(self.storage_options)
-        return open_source(
-            url,
-            self.format,
-            group=self.group,
-            storage_options=storage_options,
-            preprocess=self.preprocess,
-            rename=self.rename,
-            dates=self.dates,
-            convert=self.convert,
-            **self.reader_options,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class ConcatDim:
     """The dimension of a `FilePattern` in which files follow each other.
 
@@ -320,22 +291,25 @@ type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[s
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The files in order. A pattern gives ``position``, the index of each file along ``concat_dim``."""
+    """The files in order. A pattern gives ``position``, the index of each file along ``concat_dim``.
+
+    ``validators`` are the validators of objects that a glob has listed, by URL (see `object_validator`).
+    """
 
     urls: tuple[str, ...]
     concat_dim: str | None = None
     position: NDArray[np.int64] | None = None
     keys: tuple[Any, ...] = ()
+    validators: Mapping[str, str] = field(default_factory=dict)
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the files for commits: URLs, and local paths below the folder of all files."""
-        paths = [local_path(url) for url in self.urls]
-        folders = {os.path.dirname(each) for each in paths if each is not None}
-        start = os.path.dirname(os.path.commonpath(folders)) if folders else ""
-        return tuple(
-            url if path is None else os.path.relpath(path, start)
-            for url, path in zip(self.urls, paths, strict=True)
+    def names(self, rows: Sequence[int]) -> tuple[str, ...]:
+        """Return names of some files for commits: URLs, and local paths below the folder of all files."""
+        folders = {local_path(each) for each in {url[: url.rfind(os.sep) + 1] for url in self.urls}}
+        start = (
+            os.path.dirname(os.path.commonpath([each for each in folders if each])) if any(folders) else ""
         )
+        paths = [(self.urls[row], local_path(self.urls[row])) for row in rows]
+        return tuple(url if path is None else os.path.relpath(path, start) for url, path in paths)
 
 
 #: The name of a local file in a ledger, which ends with a hash of its path.
@@ -360,6 +334,7 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
     dim: str | None = None
     position: NDArray[np.int64] | None = None
     urls: list[str] = []
+    validators: dict[str, str] = {}
     if isinstance(source, FilePattern):
         dims = source.combine_dims
         for chosen in itertools.product(*(each.keys for each in dims)):
@@ -375,7 +350,9 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
             text = os.fspath(each_name)
             path = local_path(text) or text
             if "://" in path and glob.has_magic(path) and parse_url(path).scheme in _SCHEMES:
-                urls += _listed(path, storage_options)
+                listed = _listed(path, storage_options)
+                urls += listed
+                validators |= listed
             elif "://" in path or not glob.has_magic(path) or os.path.exists(path):
                 urls.append(path)
             else:
@@ -387,17 +364,17 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
         )
     if twice := [url for url, count in Counter(urls).items() if count > 1]:
         raise InvalidInputError(f"source must name each file once, got {twice[0]} twice")
-    return SourceFiles(tuple(urls), dim, position, keys)
+    return SourceFiles(tuple(urls), dim, position, keys, validators)
 
 
-def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    """List the objects that a glob matches. ``*`` and ``?`` do not match a slash, ``**`` does."""
+def _listed(url: str, storage_options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the validators of the objects that a glob matches, by URL. Only ``**`` matches a slash."""
     storage, key = object_storage(url, storage_options)
     place = url[: len(url) - len(key)]
     fixed = list(itertools.takewhile(lambda each: not glob.has_magic(each), key.split("/")[:-1]))
     pattern = re.compile("".join(_MEANS.get(each) or re.escape(each) for each in _PARTS.split(key) if each))
-    keys = map(attrgetter("key"), storage.list("/".join(fixed)))
-    return [place + each for each in sorted(filter(pattern.fullmatch, keys))]
+    found = (each for each in storage.list("/".join(fixed)) if pattern.fullmatch(each.key))
+    return {place + each.key: object_validator(each) for each in sorted(found, key=attrgetter("key"))}
 
 
 _SCHEMES: Final = ("s3", "gs", "az")

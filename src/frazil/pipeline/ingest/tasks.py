@@ -29,10 +29,10 @@ from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray, cut_references, narrow_array, open_target
 from frazil.pipeline.ingest.families import Conversion, inexact_text
 from frazil.pipeline.ingest.inspection import file_state
-from frazil.pipeline.ingest.options import FileAccess
 from frazil.pipeline.ingest.steps import StepRuns, runs
 from frazil.readers.base_reader import INLINE, ChunkReferences, NotVirtual, Reader, decoded
 from frazil.readers.files import find_file
+from frazil.readers.registry import FileAccess
 from frazil.remedies import argument
 from frazil.repository.session.session import ForkSession
 from frazil.repository.session.virtual_refs import VirtualRows, set_rows
