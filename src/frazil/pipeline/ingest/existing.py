@@ -410,6 +410,14 @@ class Ledger:
         rows, digests = self.rows_of(urls).tolist(), self.fingerprint.tobytes().hex()
         return {url: digests[32 * i : 32 * i + 32] for url, i in zip(urls, rows, strict=True) if i >= 0}
 
+    def without(self, urls: Sequence[str]) -> Ledger:
+        """Return the ledger as if these files were left out before, and are other files now."""
+        rows = self.rows_of(urls)
+        columns = {name: getattr(self, name).copy() for name in ("fingerprint", "contents", "quarantined")}
+        for name, values in columns.items():
+            values[rows[rows >= 0]] = name == "quarantined"
+        return replace(self, **columns)
+
     def covers(self, variables: Collection[str] | None) -> bool:
         """Return whether these variables (None: all) were ingested from each file."""
         return self.variables is None or (variables is not None and self.variables.issuperset(variables))

@@ -348,19 +348,38 @@ def ingest(
     return run_ingest(request, to if isinstance(to, Target) else Target(to))
 
 
-def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | None = None) -> IngestResult:
-    """Run `ingest` for a request, and inspect its files unless the caller passes their ``inspection``."""
+def inspect_for_group(
+    request: IngestRequest, session: Session, group: str, *, again: bool = False
+) -> tuple[Inspection, Ledger]:
+    """Inspect the files of a request for a group of a session, and return its ledger too.
+
+    ``again`` opens files that the group contains, too, and the ledger says that none of them is ingested.
+    """
+    ledger = load_ledger(session, group)
+    if again:
+        ledger = ledger.without(request.files.urls)
+    existing = None if request.mode == "create" else ExistingGroup(session, group)
+    growth = _growth_from_nothing(request.mode)
+    if existing is not None and existing.arrays:
+        labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
+        growth = GroupDimensions(ledger.concat_dim, frozenset(labelled))
+    fingerprints = ledger.fingerprints(request.files.urls) if ledger.covers(request.variables) else {}
+    return inspect_request(request, engine_of(request.engine), growth, fingerprints), ledger
+
+
+def run_ingest(
+    request: IngestRequest, target: Target, inspection: Inspection | None = None, *, again: bool = False
+) -> IngestResult:
+    """Run `ingest` for a request, and inspect its files unless the caller passes their ``inspection``.
+
+    ``again`` reads files that the group contains, too.
+    """
     engine = engine_of(request.engine)
     session = target.repo.readonly_session(target.branch)
-    ledger = load_ledger(session, target.group)
     if inspection is None:
-        existing = None if request.mode == "create" else ExistingGroup(session, target.group)
-        growth = _growth_from_nothing(request.mode)
-        if existing is not None and existing.arrays:
-            labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
-            growth = GroupDimensions(ledger.concat_dim, frozenset(labelled))
-        fingerprints = ledger.fingerprints(request.files.urls) if ledger.covers(request.variables) else {}
-        inspection = inspect_request(request, engine, growth, fingerprints)
+        inspection, ledger = inspect_for_group(request, session, target.group, again=again)
+    else:
+        ledger = load_ledger(session, target.group)
     files, caller_repo = inspection, target.repo
     if request.containers:
         target = replace(target, repo=with_containers(caller_repo, request.containers))
@@ -370,6 +389,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
     def prepare(job_session: Session) -> Tasks:
         is_same = job_session.snapshot_id == session.snapshot_id and not job_session.has_uncommitted_changes
         before = ledger if is_same else load_ledger(job_session, target.group)
+        before = before.without(request.files.urls) if again else before
         tasks, report, metadata[INGEST] = plan_ingest(job_session, request, files, target.group, before)
         reports.append(report)
         return tasks
