@@ -32,7 +32,7 @@ def _pipeline(output: Output, file: str) -> Pipeline:
 
 
 def _emit(output: Output, result: Any) -> None:
-    output.emit(asdict(result), result.lines())
+    output.emit(asdict(result), str(result).splitlines())
 
 
 @verb("pipeline plan")
@@ -132,4 +132,4 @@ def pipeline_show(output: Output, file: _File, mermaid: bool) -> None:
         frazil pipeline show feed.toml --mermaid  for a page of Markdown
     """
     graph = _pipeline(output, file).graph()
-    output.emit(asdict(graph), graph.mermaid().splitlines() if mermaid else graph.lines())
+    output.emit(asdict(graph), (graph.mermaid() if mermaid else str(graph)).splitlines())

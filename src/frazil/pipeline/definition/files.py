@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import cftime  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
@@ -17,20 +17,23 @@ from numpy.typing import NDArray
 from frazil.cf_times import is_time
 from frazil.errors import InvalidInputError
 from frazil.pipeline.definition.results import PlannedIngest
-from frazil.pipeline.definition.tables import PipelineIngest
+from frazil.pipeline.definition.tables import PipelineIngest, request_of
 from frazil.pipeline.derivation.digest_table import ChunkHashes
 from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import ExistingGroup, load_ledger, match_ledger
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.operation import inspect_for_group, inspection_report, plan_ingest
-from frazil.pipeline.ingest.options import IngestRequest, ledger_name
+from frazil.pipeline.ingest.options import FEW_FILES, IngestRequest, ledger_name
 from frazil.pipeline.ingest.report import Report
 from frazil.pipeline.ingest.steps import NO_STEPS, Steps
 from frazil.repository.session.session import Session
 
 #: A label of files: a date, which is a whole day, a time, or a number.
 type Label = date | datetime | float
+
+#: Up to this number of files, of which few are new, this process inspects: Spark need not start for nothing.
+_FEW: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +49,12 @@ class TableFiles:
     @staticmethod
     def of(session: Session, table: PipelineIngest, folder: Path, **options: Any) -> TableFiles:
         """Inspect the files of a table, and compare them with the ledger of its group."""
-        request = table.request(folder, **options)
-        inspection, ledger = inspect_for_group(request, session, table.group)
+        request = request_of(table, folder, **options)
+        urls, inspecting = request.files.urls, request
+        new = load_ledger(session, table.group).rows_of(urls) < 0
+        if len(urls) <= _FEW and new.sum() <= FEW_FILES and request.engine != "inline":
+            inspecting = replace(request, engine="threads")
+        inspection, ledger = inspect_for_group(inspecting, session, table.group)
         existing = ExistingGroup(session, table.group)
         unchanged, changed, _ = match_ledger(request, inspection, ledger, existing)
         pending = ~unchanged & ~(changed & (request.on_change == "ignore"))
@@ -59,11 +66,11 @@ class TableFiles:
     ) -> Iterator[TableFiles]:
         """Yield the files of a table that have a label in a span, all to ingest again, if there are any."""
         options |= {"mode": "backfill", "on_change": "rewrite"}
-        request = table.request(folder, **options)
+        request = request_of(table, folder, **options)
         inspection, _ = inspect_for_group(request, session, table.group, again=True)
         urls = inspection.chosen_urls(_within(inspection, ExistingGroup(session, table.group), span))
         if urls:
-            request = replace(table, files=urls).request(Path(), **options)
+            request = request_of(replace(table, files=urls), Path(), **options)
             inspection, _ = inspect_for_group(request, session, table.group, again=True)
             every = np.ones(len(urls), np.bool_)
             yield TableFiles(table, request, inspection, every, ~every)
@@ -128,12 +135,12 @@ def newest_label(session: Session, group: str) -> str:
 
 def quarantined(session: Session, table: PipelineIngest, folder: Path, **options: Any) -> dict[str, str]:
     """Return the reasons why the ledger of a table has files that are left out, by the names of the files."""
-    ledger, urls = load_ledger(session, table.group), table.request(folder).files.urls
+    ledger, urls = load_ledger(session, table.group), request_of(table, folder).files.urls
     left_out = {ledger_name(each) for each in ledger.url[ledger.quarantined].tolist()}
     urls = tuple(each for each in urls if ledger_name(each) in left_out)
     if not urls:
         return {}
-    request = replace(table, files=urls).request(Path(), **options)
+    request = request_of(replace(table, files=urls), Path(), **options)
     inspection, _ = inspect_for_group(request, session, table.group, again=True)
     reasons = dict.fromkeys(inspection.files.names(), "target: it does not fit the group, or was repaired")
     return reasons | problems_of(inspection_report(request, inspection))

@@ -43,6 +43,7 @@ from frazil.pipeline.definition.results import (
 from frazil.pipeline.definition.tables import (
     PipelineDerived,
     PipelineIngest,
+    declaration_of,
     keys_of,
     located,
     require_keys,
@@ -107,8 +108,15 @@ class Pipeline:
         >>> data.to_netcdf("feed_0.nc", engine="h5netcdf", unlimited_dims=["time"])
         >>> files = PipelineIngest("feed_*.nc", "/feed", {"concat_dim": "time"})
         >>> pipeline = Pipeline(name="feed", repository="feed", ingest=[files], engine="inline")
-        >>> pipeline.run().outcome, pipeline.run().outcome
-        ('published', 'unchanged')
+        >>> pipeline.plan().ingest[0].tasks
+        1
+        >>> pipeline.run().outcome, pipeline.run().outcome, pipeline.backfill(0, 9).outcome
+        ('published', 'unchanged', 'published')
+        >>> pipeline.status().newest
+        (('/feed', '0'),)
+        >>> print(pipeline.graph())
+        feed_*.nc -> ingest -> /feed
+        /feed -> publish, 0 rules -> branch main
     """
 
     name: str
@@ -144,10 +152,10 @@ class Pipeline:
                 raise InvalidInputError(f"`{name}` must be at least 1, got {limit}")
         for rule in self.rules:
             require_sound(rule)
-        for one, other in itertools.permutations([each.group for each in self.derived], 2):
+        for one, other in itertools.permutations([each.to for each in self.derived], 2):
             if f"{other}/".startswith(f"{one.rstrip('/')}/"):
                 raise InvalidInputError(
-                    f"each table of `derived` must have a `group` of its own, got {one} and {other}"
+                    f"each table of `derived` must have a group `to` of its own, got {one} and {other}"
                 )
 
     @staticmethod
@@ -214,7 +222,7 @@ class Pipeline:
         hashes, planned, files = ChunkHashes(session), list[PlannedIngest](), dict[str, tuple[str, ...]]()
         for table in self.ingest:
             each = TableFiles.of(session, table, self.folder, engine=self.engine).plan(session, hashes)
-            files[table.group] = (*files.get(table.group, ()), *each.new, *each.changed)
+            files[table.group] = (*files.get(table.group, ()), *each.changed, *each.new)
             planned.append(each)
         rows, replaced, fresh = list[DerivedArray](), list[str](), list[tuple[Declaration, str]]()
         for derivation in self.derived:
@@ -222,7 +230,7 @@ class Pipeline:
             if state != DerivedState.CURRENT:
                 replaced += others
                 reason = "its definition has changed" if others else "it is new"
-                fresh.append((derivation.declaration(), reason))
+                fresh.append((declaration_of(derivation), reason))
         target = Target(repo, self.branch)
         stored = preview(session, Refresh(target, None, "auto", "refuse", {}), hashes)[0]
         for declaration, reason in fresh:
@@ -321,7 +329,7 @@ class Pipeline:
             The graph.
         """
         steps = [(tuple(each.files), "ingest", each.group) for each in self.ingest]
-        steps += [(tuple(each.sources), each.operation, each.group) for each in self.derived]
+        steps += [(tuple(each.sources), each.operation, each.to) for each in self.derived]
         groups = tuple(dict.fromkeys(output for *_, output in steps))
         publication = f"publish, {len(self.rules)} rules", f"branch {self.branch}"
         return PipelineGraph((*steps, (groups, *publication)))
@@ -350,7 +358,7 @@ class Pipeline:
     def _state(self, session: Session, table: PipelineDerived) -> tuple[DerivedState | None, tuple[str, ...]]:
         """Return the state of the results of a table, as `Declaration.state`: None without their sources."""
         has_sources = all(session.workspace.node(each) is not None for each in table.sources)
-        return table.declaration().state(session) if has_sources else (None, ())
+        return declaration_of(table).state(session) if has_sources else (None, ())
 
     def _is_behind(self, version: Version, session: Session) -> bool:
         """Return whether a table of derived arrays is not computed, or an array needs a refresh."""
@@ -393,7 +401,7 @@ class Pipeline:
         parts = [
             [each.inspection.as_input().digest for each in files],
             [[each.files, each.group, each.options] for each in self.ingest],
-            [[each.operation, each.sources, each.group, each.parameters] for each in self.derived],
+            [[each.operation, each.sources, each.to, each.parameters] for each in self.derived],
             [each.as_dict() for each in self.rules],
             [self.branch, start, repr(span)],
         ]
@@ -452,7 +460,7 @@ class Pipeline:
             results.append(run_ingest(request, place, each.inspection, again=job_id is not None))
         computed, options = list[str](), {"engine": self.engine, "progress": progress}
         for table in self.derived:
-            declaration, version = table.declaration(), Version.of(repo, branch=branch)
+            declaration, version = declaration_of(table), Version.of(repo, branch=branch)
             state, others = self._state(version.session(), table)
             if state == DerivedState.CURRENT:
                 continue
@@ -461,12 +469,14 @@ class Pipeline:
                 version = Version.of(repo, branch=branch)
             choices: Any = {**declaration.options, **options}
             declaration.operation.run(version, replace(target, group=declaration.group), choices)
-            computed.append(declaration.group)
+            computed.append(declaration.group.rstrip("/"))
         plan = refresh(repo, branch=branch, engine=self.engine, progress=progress)
-        behind = [each.path for each in plan.report.arrays if each.state in ("behind", "edited")]
+        rows = plan.report.arrays
+        behind = [each.path for each in rows if each.state in ("behind", "edited")]
         if behind:
             plan.apply()
-        return results, (*computed, *behind)
+        new = [each.path for each in rows if any(each.path.startswith(f"{group}/") for group in computed)]
+        return results, tuple(dict.fromkeys((*new, *behind)))
 
     def _finished(self, repo: Repository, done: PipelineRun, started: float) -> PipelineRun:
         """Create the tag, remove versions, and return the complete result."""

@@ -22,19 +22,18 @@ def some_names(names: tuple[str, ...]) -> str:
 
 
 class _Lines(Summary):
-    """A result that prints as the lines of ``lines()``."""
+    """A result that prints as lines."""
 
     __slots__ = ()
 
-    def lines(self) -> Iterator[str]:
-        """Yield lines of text, each a part of the result."""
+    def _lines(self) -> Iterator[str]:
         raise NotImplementedError
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return [(f"line {at}", brief(line)) for at, line in enumerate(self.lines(), 1)]
+        return [(f"line {at}", brief(line)) for at, line in enumerate(self._lines(), 1)]
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(self._lines())
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -63,8 +62,7 @@ class PlannedIngest(_Lines):
 
     shown_as: ClassVar[str] = "pipeline.PlannedIngest"
 
-    def lines(self) -> Iterator[str]:
-        """Yield the numbers of files with the work, and the names of files."""
+    def _lines(self) -> Iterator[str]:
         work = f": {counted(self.tasks, 'task')}, writes {size(self.bytes)}" if self.tasks else ""
         counts = f"{len(self.new):,} new, {len(self.changed):,} changed, {self.known:,} known"
         yield f"{self.group}: {counts}{work}{', ' * bool(self.span)}{' to '.join(self.span)}"
@@ -83,6 +81,11 @@ class PipelinePlan(_Lines):
         ingest: What would be ingested, for each table.
         derived: The derived arrays that would be computed, each with the reason and the files.
         seconds: The time of the tasks, from the throughput of earlier runs; None if it is not known.
+
+    Examples:
+        >>> from frazil.pipeline import PipelinePlan
+        >>> PipelinePlan("feed", (), (), None).is_empty
+        True
     """
 
     name: str
@@ -97,9 +100,8 @@ class PipelinePlan(_Lines):
         """Whether a run would do nothing."""
         return not (self.derived or any(each.new or each.changed or each.left_out for each in self.ingest))
 
-    def lines(self) -> Iterator[str]:
-        """Yield the files, the derived arrays, and the time."""
-        yield from (line for each in self.ingest for line in each.lines())
+    def _lines(self) -> Iterator[str]:
+        yield from (line for each in self.ingest for line in each._lines())
         yield from (f"{each.path}: {each.operation}: {each.row()}" for each in self.derived)
         if self.is_empty:
             yield "nothing to do"
@@ -148,8 +150,7 @@ class PipelineRun(_Lines):
 
     shown_as: ClassVar[str] = "pipeline.PipelineRun"
 
-    def lines(self) -> Iterator[str]:
-        """Yield what the run has done."""
+    def _lines(self) -> Iterator[str]:
         if self.outcome == "unchanged":
             yield f"nothing new since {self.snapshot_id}"
         else:
@@ -186,8 +187,7 @@ class PipelineStatus(_Lines):
 
     shown_as: ClassVar[str] = "pipeline.PipelineStatus"
 
-    def lines(self) -> Iterator[str]:
-        """Yield the published version, the newest labels, the runs, and what is left out or behind."""
+    def _lines(self) -> Iterator[str]:
         when = (
             "nothing yet" if self.published_at is None else f"{self.snapshot_id}, {brief(self.published_at)}"
         )
@@ -217,8 +217,7 @@ class PipelineGraph(_Lines):
 
     shown_as: ClassVar[str] = "pipeline.PipelineGraph"
 
-    def lines(self) -> Iterator[str]:
-        """Yield a line for each step."""
+    def _lines(self) -> Iterator[str]:
         yield from (f"{', '.join(inputs)} -> {how} -> {output}" for inputs, how, output in self.steps)
 
     def mermaid(self) -> str:

@@ -52,10 +52,7 @@ def require_keys(document: Any, known: Mapping[str, bool], *, others: bool = Fal
 
 def keys_of(cls: type) -> dict[str, bool]:
     """Return the fields of a dataclass, each with whether it must be set."""
-    return {
-        each.name: each.default is MISSING and each.default_factory is MISSING
-        for each in fields(cls)  # type: ignore[arg-type]  # a dataclass
-    }
+    return {each.name: each.default is MISSING and each.default_factory is MISSING for each in fields(cls)}
 
 
 def table_of[T](cls: type[T], document: Any, where: str) -> T:
@@ -136,10 +133,11 @@ class PipelineIngest:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "options", options)
 
-    def request(self, folder: Path, **others: Any) -> IngestRequest:
-        """Return the request of an ingest of the files, relative to a folder."""
-        files = [each if "://" in each else str(folder / each) for each in self.files]
-        return IngestRequest(**{"source": files, **self.options, **others})
+
+def request_of(table: PipelineIngest, folder: Path, **others: Any) -> IngestRequest:
+    """Return the request of an ingest of the files of a table, relative to a folder."""
+    files = [each if "://" in each else str(folder / each) for each in table.files]
+    return IngestRequest(**{"source": files, **table.options, **others})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,7 @@ class PipelineDerived:
     Attributes:
         operation: The name of a function of `frazil.pipeline`, such as ``"coarsen"`` or ``"climatology"``.
         sources: The paths of the arrays that it reads.
-        group: The group of the results. No other table writes there, or below.
+        to: The group of the results. No other table writes there, or below.
         parameters: The other arguments of the function by name. In TOML, they are keys of the table, and a
             value that TOML does not have is written as in the definition of a derived array.
 
@@ -161,15 +159,16 @@ class PipelineDerived:
 
     operation: str
     sources: str | Sequence[str]
-    group: str
+    to: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self)
         object.__setattr__(self, "sources", tuple(map(absolute, _texts(self.sources))))
-        object.__setattr__(self, "group", absolute(self.group))
-        self.declaration()
+        object.__setattr__(self, "to", absolute(self.to))
+        declaration_of(self)
 
-    def declaration(self) -> Declaration:
-        """Return the operation with its arguments."""
-        return Declaration.of(self.operation, tuple(self.sources), self.group, self.parameters)
+
+def declaration_of(table: PipelineDerived) -> Declaration:
+    """Return the operation of a table with its arguments."""
+    return Declaration.of(table.operation, tuple(table.sources), table.to, table.parameters)

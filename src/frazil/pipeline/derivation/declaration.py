@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-
-import numpy as np
 
 from frazil.arguments import checked
 from frazil.display import suggest
@@ -132,7 +131,7 @@ class Declaration:
         run = BlockRun(self.operation, plan, view, target, self.options.get("engine"))
         run.is_dry, run.hashes = True, {id(session): hashes}
         sources = tuple(each.path for each in plan.inputs)
-        size = int(sum(np.sum(hashes.of(path).lengths, dtype=np.int64) for path in sources))
+        size = sum(math.prod(each.shape) * each.dtype.itemsize for each in plan.inputs)
         run.prepare(session)
         for number in range(1, run.rounds + 1):
             run.prepare_round(number, session, [])
