@@ -121,15 +121,10 @@ def pipeline_status(output: Output, file: _File) -> None:
 
 
 @verb("pipeline show")
-def pipeline_show(output: Output, file: _File, mermaid: bool) -> None:
+def pipeline_show(output: Output, file: _File) -> None:
     """Show the steps of a pipeline: files, groups, derived arrays, and the publication.
 
-    Args:
-        mermaid: Print the graph in the language of Mermaid.
-
     Examples:
-        frazil pipeline show feed.toml            a line for each step
-        frazil pipeline show feed.toml --mermaid  for a page of Markdown
+        frazil pipeline show feed.toml
     """
-    graph = _pipeline(output, file).graph()
-    output.emit(asdict(graph), (graph.mermaid() if mermaid else str(graph)).splitlines())
+    _emit(output, _pipeline(output, file).graph())

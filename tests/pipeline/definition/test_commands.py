@@ -71,8 +71,8 @@ def test_json(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_texts(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command("show", "--mermaid")
-    assert capsys.readouterr().out.startswith("graph LR\n")
+    command("show")
+    assert capsys.readouterr().out.startswith("t2m_*.nc -> ingest -> /weather\n")
     command("plan")
     assert "/weather: 2 new, 0 changed, 0 known" in capsys.readouterr().out
     command("run")

@@ -14,6 +14,7 @@ from frazil.pipeline import Pipeline, PipelineDerived, PipelineIngest
 from frazil.pipeline.definition.tables import declaration_of, request_of
 from frazil.pipeline.derivation.declaration import functions
 
+INGEST = '[[ingest]]\nfiles = "x.nc"\ngroup = "/weather"\n'
 #: A text of the definition, what replaces it, the beginning of the error, and a part of the rest.
 WRONG = {
     "no table": ('name = "feed"', "name =", "", "must be TOML"),
@@ -42,6 +43,8 @@ WRONG = {
     "parameter missing": ("factors = {time = 4}\n", "", "[[derived]] 1: ", "'factors'"),
     "parameter value": ('to = "/cl', 'period = "day"\nto = "/cl', "[[derived]] 2: ", "period must be"),
     "groups": ('to = "/climatology"', 'to = "/daily/x"', "", "a group `to` of its own"),
+    "equal groups": ("[[rules]]", f"{INGEST}[[rules]]", "", "`group` of its own"),
+    "engine": ('"inline"', '"inlin"', "", "`engine` must be one of"),
     "publish": ("[[rules]]", '[publish]\ntags = "x"\n[[rules]]', "[publish]: ", "`tags` must be.*`tag`"),
     "retention": ("[[rules]]", "[retention]\nversions = 0\n[[rules]]", "", "`versions` must be at least 1"),
     "retention type": ("[[rules]]", '[retention]\ndays = "7"\n[[rules]]', "", "days must be float"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import cftime  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
@@ -22,12 +22,13 @@ from frazil.pipeline.derivation.digest_table import ChunkHashes
 from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import ExistingGroup, load_ledger, match_ledger
-from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.inspection import COMPARED, Inspection
 from frazil.pipeline.ingest.operation import inspect_for_group, inspection_report, plan_ingest
 from frazil.pipeline.ingest.options import FEW_FILES, IngestRequest, ledger_name
 from frazil.pipeline.ingest.report import Report
 from frazil.pipeline.ingest.steps import NO_STEPS, Steps
-from frazil.repository.session.session import Session
+from frazil.pipeline.ingest.tasks import copy_values
+from frazil.repository.session.session import ForkSession, Session
 
 #: A label of files: a date, which is a whole day, a time, or a number.
 type Label = date | datetime | float
@@ -84,6 +85,15 @@ class TableFiles:
         ledger = load_ledger(session, group)
         tasks, report, _ = plan_ingest(session, self.request, inspection, group, ledger)
         arrays = [each.target for each in tasks.shared.arrays] if tasks.items else []
+        small = {
+            number
+            for number, each in enumerate(arrays)
+            if each.axis is None and math.prod(each.shape) * each.itemsize <= COMPARED
+        }
+        for item in tasks.items:  # derived arrays may be planned by the values of coordinates
+            boxes = tuple(each for each in item.boxes if each.array in small)
+            if boxes and not item.virtual:
+                copy_values(cast("ForkSession", session), tasks.shared, replace(item, boxes=boxes))
         chunks, size = [list[NDArray[np.int64]]() for _ in arrays], 0
         for box in (box for item in tasks.items for box in item.boxes):
             target = arrays[box.array]

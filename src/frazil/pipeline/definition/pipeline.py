@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from frazil import host
-from frazil.arguments import check_fields
+from frazil.arguments import check_fields, require_choice
 from frazil.display import suggest
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.handle.addresses import virtual_access
@@ -52,7 +52,7 @@ from frazil.pipeline.definition.tables import (
 from frazil.pipeline.derivation.declaration import Declaration
 from frazil.pipeline.derivation.digest_table import ChunkHashes
 from frazil.pipeline.derivation.refresh import DerivedArray, DerivedState, Refresh, derived, preview, refresh
-from frazil.pipeline.ingest.operation import IngestResult, run_ingest
+from frazil.pipeline.ingest.operation import IngestResult, run_ingest, with_containers
 from frazil.pipeline.provenance import Step, lineage_graph
 from frazil.pipeline.publishing.operation import write_audit_publish
 from frazil.pipeline.validation.rules import KINDS, Rule, require_sound, rules_from
@@ -145,6 +145,8 @@ class Pipeline:
                 f"`repository` must not have a user, a password or a signature, got {shown!r}. Credentials "
                 "come from the environment"
             )
+        if isinstance(self.engine, str):
+            require_choice("`engine`", self.engine, get_args(EngineName.__value__))
         if not self.ingest:
             raise InvalidInputError("`ingest` must have at least one table, got none")
         for name in ("versions", "days"):
@@ -152,6 +154,10 @@ class Pipeline:
                 raise InvalidInputError(f"`{name}` must be at least 1, got {limit}")
         for rule in self.rules:
             require_sound(rule)
+        if len({each.group for each in self.ingest}) < len(self.ingest):
+            raise InvalidInputError(
+                "each table of `ingest` must have a `group` of its own. `files` of a table may be several globs"
+            )
         for one, other in itertools.permutations([each.to for each in self.derived], 2):
             if f"{other}/".startswith(f"{one.rstrip('/')}/"):
                 raise InvalidInputError(
@@ -218,6 +224,8 @@ class Pipeline:
                 matches.
         """
         repo, is_first = self._open()
+        containers = [each for table in self.ingest for each in table.options.get("containers", ())]
+        repo = with_containers(repo, containers, save=False)
         session = scratch_session(self._tip(repo).session())
         hashes, planned, files = ChunkHashes(session), list[PlannedIngest](), dict[str, tuple[str, ...]]()
         for table in self.ingest:
@@ -234,8 +242,7 @@ class Pipeline:
         target = Target(repo, self.branch)
         stored = preview(session, Refresh(target, None, "auto", "refuse", {}), hashes)[0]
         for declaration, reason in fresh:
-            place = replace(target, group=declaration.group)
-            rows += declaration.preview(session, hashes, place, reason)
+            rows += declaration.preview(session, hashes, target, reason)
         for row in (each for each in stored if each.path not in replaced):
             renewed = sorted({*row.sources} & {*replaced})
             if renewed and row.state == DerivedState.CURRENT:

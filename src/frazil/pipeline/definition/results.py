@@ -205,12 +205,6 @@ class PipelineGraph(_Lines):
 
     Attributes:
         steps: For each step, the names of its inputs, its operation, and the name of its output.
-
-    Examples:
-        >>> from frazil.pipeline import PipelineGraph
-        >>> print(PipelineGraph(((("*.nc",), "ingest", "/era5"),)).mermaid())
-        graph LR
-            n0["*.nc"] -->|ingest| n1["/era5"]
     """
 
     steps: tuple[tuple[tuple[str, ...], str, str], ...]
@@ -219,21 +213,3 @@ class PipelineGraph(_Lines):
 
     def _lines(self) -> Iterator[str]:
         yield from (f"{', '.join(inputs)} -> {how} -> {output}" for inputs, how, output in self.steps)
-
-    def mermaid(self) -> str:
-        """Return the graph in the language of Mermaid, which many pages of Markdown draw.
-
-        Returns:
-            The text of the graph.
-        """
-        edges = [(each, f"-->|{how}|", output) for inputs, how, output in self.steps for each in inputs]
-        outputs = {output for *_, output in self.steps}
-        for path in sorted({each for inputs, *_ in self.steps for each in inputs} - outputs):
-            edges += [(each, "-.->", path) for each in outputs if path.startswith(f"{each.rstrip('/')}/")]
-        numbers: dict[str, int] = {}
-
-        def node(name: str) -> str:
-            number = numbers.setdefault(name, len(numbers))
-            return f'n{number}["{name.replace(chr(34), "#quot;")}"]'
-
-        return "\n".join(["graph LR", *(f"    {node(a)} {arrow} {node(b)}" for a, arrow, b in edges)])

@@ -11,12 +11,12 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from frazil.arguments import checked
 from frazil.display import suggest
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.handle.repository import Repository
 from frazil.jobs.job import BoundedRunOptions, RunOptions, Target, Version
 from frazil.pipeline.derivation.definition import fields_from_json, fields_to_json
@@ -126,27 +126,23 @@ class Declaration:
         self, session: Session, hashes: ChunkHashes, target: Target, reason: str
     ) -> list[DerivedArray]:
         """Return the results that a first run would compute. It creates them in a session for plans."""
+        target = replace(target, group=self.group)
         view = SourceView(Version(target.repo, session.snapshot_id, target.branch), session)
-        plan = self.operation.plan(view, target, self.options)
-        run = BlockRun(self.operation, plan, view, target, self.options.get("engine"))
-        run.is_dry, run.hashes = True, {id(session): hashes}
-        sources = tuple(each.path for each in plan.inputs)
-        size = sum(math.prod(each.shape) * each.dtype.itemsize for each in plan.inputs)
-        run.prepare(session)
+        name = self.operation.job_name
+        try:
+            plan = self.operation.plan(view, target, self.options)
+            run = BlockRun(self.operation, plan, view, target, self.options.get("engine"))
+            run.is_dry, run.hashes = True, {id(session): hashes}
+            run.prepare(session)
+        except IcechunkError as error:
+            broken = DerivedState.BROKEN
+            return [DerivedArray(self.group, name, self.operation.paths, "", broken, reason=str(error))]
         for number in range(1, run.rounds + 1):
             run.prepare_round(number, session, [])
-        results = run.results()
+        sources, results = tuple(each.path for each in plan.inputs), run.results()
+        size = sum(math.prod(each.shape) * each.itemsize for each in plan.inputs) // max(len(results), 1)
+        behind = (sources, "", DerivedState.BEHIND)
         return [
-            DerivedArray(
-                each.path,
-                self.operation.job_name,
-                sources,
-                "",
-                DerivedState.BEHIND,
-                each.chunks,
-                each.of_chunks,
-                size // len(results),
-                reason,
-            )
+            DerivedArray(each.path, name, *behind, each.chunks, each.of_chunks, size, reason)
             for each in results
         ]

@@ -147,8 +147,13 @@ def _growth_from_nothing(mode: Mode) -> GroupDimensions:
     return GroupDimensions(from_nothing=mode not in ("create", "insert"))
 
 
-def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
-    """Return the repository with these containers in its saved configuration, authorized for this process."""
+def with_containers(
+    repo: Repository, containers: Sequence[VirtualChunkContainer], *, save: bool = True
+) -> Repository:
+    """Return the repository with these containers in its saved configuration, authorized for this process.
+
+    Without ``save``, only the handle has them.
+    """
     config = repo.config
     saved = config.virtual_chunk_containers or {}
     has_new = any(saved.get(each.url_prefix) != each for each in containers)
@@ -158,7 +163,7 @@ def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer
     # the repository was opened with other credentials for this prefix.
     granted = {each.url_prefix: environment_access(each.url_prefix) for each in containers}
     repo = repo.reopen(config, authorize_virtual_chunk_access={**granted, **repo.virtual_chunk_access})
-    if has_new:
+    if has_new and save:
         repo.save_config()
     return repo
 
