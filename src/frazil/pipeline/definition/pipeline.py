@@ -156,7 +156,7 @@ class Pipeline:
             require_sound(rule)
         if len({each.group for each in self.ingest}) < len(self.ingest):
             raise InvalidInputError(
-                "each table of `ingest` must have a `group` of its own. `files` of a table may be several globs"
+                "each table of `ingest` must have a `group` of its own. `files` may be several globs"
             )
         for one, other in itertools.permutations([each.to for each in self.derived], 2):
             if f"{other}/".startswith(f"{one.rstrip('/')}/"):
@@ -377,17 +377,21 @@ class Pipeline:
     def _seconds(
         self, repo: Repository, planned: Sequence[PlannedIngest], rows: Sequence[DerivedArray]
     ) -> float | None:
-        """Return the time of planned work at the throughput of earlier jobs; None if it is not known."""
+        """Return the time of planned jobs at the throughput of earlier ones; None if it is not known.
+
+        A small job takes as long as the shortest of them.
+        """
         jobs, total = job_metrics(repo, branch=self._tip(repo).branch), 0.0
         for is_ingest, size, measure in (
             (True, sum(each.bytes for each in planned), "bytes_written"),
             (False, sum(each.bytes_read for each in rows), "bytes_read"),
         ):
-            records = [each for each in jobs if (each["name"] == "ingest") == is_ingest]
-            done = sum(each.get(measure, 0) for each in records)
-            if size and not done:
+            records = [each for each in jobs if (each["name"] == "ingest") == is_ingest and each.get(measure)]
+            times = [each.get("seconds", 0.0) for each in records]
+            if size and not records:
                 return None
-            total += size and size * sum(each.get("seconds", 0.0) for each in records) / done
+            if size:
+                total += max(min(times), size * sum(times) / sum(each[measure] for each in records))
         return total
 
     def _runs(self, steps: Sequence[Step], *, is_published: bool) -> Iterator[PipelineRun]:

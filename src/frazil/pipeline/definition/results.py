@@ -80,7 +80,7 @@ class PipelinePlan(_Lines):
         name: The name of the pipeline.
         ingest: What would be ingested, for each table.
         derived: The derived arrays that would be computed, each with the reason and the files.
-        seconds: The time of the tasks, from the throughput of earlier runs; None if it is not known.
+        seconds: The time of the jobs, from the throughput of earlier ones. None: it is not known.
 
     Examples:
         >>> from frazil.pipeline import PipelinePlan
