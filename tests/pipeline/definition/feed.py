@@ -80,7 +80,9 @@ def objects(folder: Path) -> dict[str, int]:
 
 def published(folder: Path, group: str) -> xr.Dataset:
     """Return a group of the published version."""
-    return xr.open_zarr(opened(folder).readonly_session("main").store, group=group, consolidated=False)
+    store = opened(folder).readonly_session("main").store
+    dataset: xr.Dataset = xr.open_zarr(store, group=group, consolidated=False)
+    return dataset
 
 
 def is_up_to_date(folder: Path, *numbers: int) -> None:
