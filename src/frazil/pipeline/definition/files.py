@@ -19,6 +19,7 @@ from frazil.errors import InvalidInputError
 from frazil.pipeline.definition.results import PlannedIngest
 from frazil.pipeline.definition.tables import PipelineIngest, request_of
 from frazil.pipeline.derivation.digest_table import ChunkHashes
+from frazil.pipeline.derivation.operation import MOST_CHUNKS
 from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import ExistingGroup, load_ledger, match_ledger
@@ -105,7 +106,8 @@ class TableFiles:
             chunks[box.array].append(np.asarray(numbers, np.int64).ravel())
         seed = np.frombuffer(bytes.fromhex(inspection.as_input().digest), np.uint64)
         for target, some in zip(arrays, chunks, strict=True):
-            if some:
+            counts = [-(-length // step) for length, step in zip(target.shape, target.grid, strict=True)]
+            if some and math.prod(counts) <= MOST_CHUNKS:  # what depends on others is computed in full
                 changed = np.unique(np.concatenate(some))
                 words = changed[:, None].astype(np.uint64) + seed
                 hashes.predict(target.path, changed, words, math.prod(target.grid) * target.itemsize)
@@ -134,37 +136,44 @@ def problems_of(report: Report) -> dict[str, str]:
 
 
 def newest_label(session: Session, group: str) -> str:
-    """Return the largest label of the files in a group as text; an empty text without labels."""
+    """Return the largest label of the files in a group, or the last text; an empty text without labels."""
     labels = ExistingGroup(session, group).arrays.get(load_ledger(session, group).concat_dim or "")
     if labels is None or not labels.shape[0]:
         return ""
     calendar = str(labels.attrs.get("calendar", "standard"))
     steps = replace(NO_STEPS, units=labels.attrs.get("units"), calendar=calendar)  # type: ignore[arg-type]  # JSON
-    return steps.label_text(read_labels(labels).max())
+    values = read_labels(labels)
+    return steps.label_text(values.max() if values.dtype.kind in "iuf" else values[-1])
 
 
 def quarantined(session: Session, table: PipelineIngest, folder: Path, **options: Any) -> dict[str, str]:
     """Return the reasons why the ledger of a table has files that are left out, by the names of the files."""
-    ledger, urls = load_ledger(session, table.group), request_of(table, folder).files.urls
+    ledger = load_ledger(session, table.group)
     left_out = {ledger_name(each) for each in ledger.url[ledger.quarantined].tolist()}
+    try:
+        urls = request_of(table, folder).files.urls if left_out else ()
+    except InvalidInputError:  # no file matches now
+        urls = ()
     urls = tuple(each for each in urls if ledger_name(each) in left_out)
+    reasons = dict.fromkeys(left_out.difference(map(ledger_name, urls)), "unreadable: no file has this name")
     if not urls:
-        return {}
+        return reasons
     request = request_of(replace(table, files=urls), Path(), **options)
     inspection, _ = inspect_for_group(request, session, table.group, again=True)
-    reasons = dict.fromkeys(inspection.files.names(), "target: it does not fit the group, or was repaired")
+    reasons |= dict.fromkeys(inspection.files.names(), "target: it does not fit the group, or was repaired")
     return reasons | problems_of(inspection_report(request, inspection))
 
 
 def _within(inspection: Inspection, existing: ExistingGroup, span: tuple[Label, Label]) -> NDArray[np.bool_]:
     """Return a mask of the files that have a label in a span."""
-    mask = np.zeros(len(inspection.urls), np.bool_)
-    if inspection.dim is None:
-        return mask
-    dataset = Dataset.labelled(inspection, inspection.layout >= 0, existing.stored_variables())
-    steps = dataset.steps
+    steps = NO_STEPS
+    if inspection.dim is not None:
+        dataset = Dataset.labelled(inspection, inspection.layout >= 0, existing.stored_variables())
+        steps = dataset.steps
     if steps.labels is None or steps.labels.dtype.kind not in "iuf":
-        return mask
+        raise InvalidInputError(
+            f"a span needs files that follow each other along times or numbers, got {inspection.urls[0]}"
+        )
     low, high = _number(span[0], steps), _number(span[1], steps, is_end=True)
     inside = np.concatenate([[0], np.cumsum((steps.labels >= low) & (steps.labels <= high))])
     return np.asarray(inside[steps.start[1:]] > inside[steps.start[:-1]])

@@ -79,7 +79,7 @@ from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 
 #: The most chunks of an array that a table has. Larger arrays have none: they are always computed in full.
-_MOST_CHUNKS: Final = 1 << 25
+MOST_CHUNKS: Final = 1 << 25
 _PACKING: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range"}
 
 
@@ -518,7 +518,7 @@ class BlockRun:
         origins = {each.path: session if each.path in results else source for each in computed.reads}
         arrays = {path: array_info(origin, path) for path, origin in origins.items()}
         most = max(math.prod(cells(each.shape, each.grid)) for each in (*arrays.values(), new))
-        if most > _MOST_CHUNKS:
+        if most > MOST_CHUNKS:
             return ChunkSelection(everything, None, nothing, reason=f"an array has {most:,} chunks")
         arguments = {name: each for name, each in fields_to_json(self.operation).items() if name != "paths"}
         key = {
