@@ -37,7 +37,7 @@ COMMON: about argument_docs arguments cf cf_times debug_info errors display engi
 CORE: format storage changes chunks
 OF_REPOSITORY: repository repository.settings repository.catalog repository.session history handle
 OPERATIONS: pipeline.derivation pipeline.ingest pipeline.transform pipeline.reductions pipeline.validation \
-    pipeline.publishing pipeline.provenance pipeline.replication
+    pipeline.publishing pipeline.provenance pipeline.replication pipeline.definition
 OF_SPARK: spark spark.runtime spark.tables spark.streams spark.functions
 """)
 SETS |= table_of("NAMES: OF_REPOSITORY zarr_store storage")
@@ -70,6 +70,8 @@ pipeline.validation: ROOMS jobs pipeline.reductions
 pipeline.publishing: ROOMS jobs pipeline.derivation pipeline.validation
 pipeline.provenance: ROOMS jobs pipeline.publishing
 pipeline.replication: ROOMS jobs maintenance survey readers
+pipeline.definition: ROOMS jobs pipeline.derivation pipeline.ingest pipeline.validation pipeline.publishing \
+    pipeline.provenance
 pipeline.__init__: jobs OPERATIONS
 arrow: ROOMS jobs
 spark.runtime: jobs

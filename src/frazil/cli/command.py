@@ -24,9 +24,9 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from textwrap import dedent
@@ -68,11 +68,14 @@ class Output:
         as_json: Whether the result is JSON.
         debug: Whether an error shows its trace.
         location: The location of the repository that the command works on, for the commands in messages.
+        statuses: The exit statuses of kinds of errors; the others have 1. A command with statuses has its
+            options in a file, so that errors do not name options of the command line.
     """
 
     as_json: bool = False
     debug: bool = False
     location: str = "LOCATION"
+    statuses: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_terminal(self) -> bool:
@@ -261,6 +264,13 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("refresh", "moves", "compute what has changed of derived arrays", "pipeline"),
         Verb("ingest", "moves", "write files (NetCDF, HDF5, Zarr, GRIB, GeoTIFF) into a dataset", "pipeline"),
         Verb("import", "moves", "import a repository of a format older than version 1", "import"),
+    ),
+    "run a pipeline": (
+        Verb("pipeline plan", "pipelines", "show what a run would do, and why", "pipeline"),
+        Verb("pipeline run", "pipelines", "ingest, derive, check and publish what is new", "pipeline"),
+        Verb("pipeline status", "pipelines", "show the published version, and what is left out", "pipeline"),
+        Verb("pipeline backfill", "pipelines", "ingest the files of a span again", "pipeline"),
+        Verb("pipeline show", "pipelines", "show the steps of a pipeline", "pipeline"),
     ),
     "write with a batch system": (
         Verb("job open", "jobs", "open a job whose tasks run anywhere", "pipeline"),

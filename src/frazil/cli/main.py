@@ -5,7 +5,8 @@
 1   an error of Frazil; or `verify`, `repair`, `doctor`, `diff --exit-code` have something to report
 2   wrong arguments
 3   the question before a change was not answered with yes: nothing was changed
-4   `ingest` has left files out because of problems
+4   `ingest` or `pipeline run` has left files out because of problems
+5   `pipeline`: there was nothing to do; 6: a rule failed; 7: the files were refused
 130 Ctrl-C; 141: the reader of a pipe has ended
 ==  ===================================================================================================
 
@@ -113,7 +114,9 @@ def _run(output: Output, arguments: Sequence[str] | None) -> int:
             output, f"{error.format_message()}\n{' '.join(usage.split())}".strip(), "usage", _USAGE
         )
     except IcechunkError as error:
-        return _report(output, error.for_shell(output.location), str(error.kind), _ERROR)
+        status = output.statuses.get(error.kind, _ERROR)
+        message = str(error) if output.statuses else error.for_shell(output.location)
+        return _report(output, message, str(error.kind), status)
     except (KeyboardInterrupt, click.Abort):
         print("frazil: interrupted. The repository is valid: a change is whole or absent", file=sys.stderr)
         return _INTERRUPTED

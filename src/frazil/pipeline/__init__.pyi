@@ -25,6 +25,14 @@ from frazil.jobs.staging import StagedJob as StagedJob
 from frazil.jobs.staging import discard_job as discard_job
 from frazil.jobs.staging import staged_jobs as staged_jobs
 from frazil.jobs.task_results import Outcome as Outcome
+from frazil.pipeline.definition import Pipeline as Pipeline
+from frazil.pipeline.definition import PipelineDerived as PipelineDerived
+from frazil.pipeline.definition import PipelineGraph as PipelineGraph
+from frazil.pipeline.definition import PipelineIngest as PipelineIngest
+from frazil.pipeline.definition import PipelinePlan as PipelinePlan
+from frazil.pipeline.definition import PipelineRun as PipelineRun
+from frazil.pipeline.definition import PipelineStatus as PipelineStatus
+from frazil.pipeline.definition import PlannedIngest as PlannedIngest
 from frazil.pipeline.derivation.refresh import DerivedArray as DerivedArray
 from frazil.pipeline.derivation.refresh import DerivedArrays as DerivedArrays
 from frazil.pipeline.derivation.refresh import DerivedState as DerivedState

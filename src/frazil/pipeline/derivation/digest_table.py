@@ -15,7 +15,7 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.format.ids import id_to_text
-from frazil.jobs.blocks import I64, block_shape, split
+from frazil.jobs.blocks import I64, block_shape, cells, split
 from frazil.pipeline.derivation.definition import Definition
 from frazil.pipeline.derivation.relations import U64, StoredChunks, reference_hashes
 from frazil.pipeline.transform.arrays import TABLES, Shape, array_info, clipped_chunks, open_array
@@ -141,6 +141,24 @@ class ChunkHashes:
         if path not in self.chunks:
             self.chunks[path] = self.read(path)
         return self.chunks[path]
+
+    def predict(self, path: str, changed: I64, words: U64, length: int | None = None) -> None:
+        """Set the hashes, shape (n, 2), of the chunks with the numbers ``changed``, and perhaps their bytes.
+
+        The bytes of chunks that the array does not have yet are 0 without ``length``.
+        """
+        info, stored = array_info(self.session, path), self.read(path)
+        counts = cells(info.shape, info.grid)
+        rows = chunk_rows(stored.index, counts)
+        grid = hash_grid(stored.index, stored.hashes, counts).reshape(-1, 2)
+        lengths = np.zeros(len(grid), np.uint64)
+        lengths[rows] = stored.lengths
+        grid[changed] = words
+        if length is not None:
+            lengths[changed] = length
+        both = np.union1d(rows, changed)
+        index = chunk_index(both, counts).astype(np.uint32)
+        self.chunks[path] = StoredChunks(info.shape, info.grid, index, grid[both].T, lengths[both])
 
     def read(self, path: str) -> StoredChunks:
         """Return the chunks of an array, as they are now."""

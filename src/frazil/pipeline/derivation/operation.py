@@ -36,7 +36,6 @@ from frazil.pipeline.derivation.digest_table import (
     ChunkHashes,
     DigestTable,
     chunk_index,
-    chunk_rows,
     hash_grid,
     own_hashes,
 )
@@ -80,7 +79,7 @@ from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 
 #: The most chunks of an array that a table has. Larger arrays have none: they are always computed in full.
-_MOST_CHUNKS: Final = 1 << 25
+MOST_CHUNKS: Final = 1 << 25
 _PACKING: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range"}
 
 
@@ -142,7 +141,9 @@ class ArrayOperation:
         raise NotImplementedError
 
     def run(self, source: Source, to: Target | None, options: BoundedRunOptions) -> JobResult:
-        """Compute all results as one job."""
+        """Compute all results as one job. A `DeclaredTarget` gets the operation instead."""
+        if isinstance(to, DeclaredTarget):
+            raise DeclaredOperation(self, options)
         version = Version.of(source)
         target, view = target_or_source(version, to), SourceView(version, version.session())
         plan = self.plan(view, target, options)
@@ -169,6 +170,20 @@ class ArrayOperation:
             ),
         )
         return run_with_options(job, cast("RunOptions", options))
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTarget(Target):
+    """A target of a call that only makes the operation: see `frazil.pipeline.derivation.declaration`."""
+
+
+class DeclaredOperation(Exception):
+    """The operation of a call with a `DeclaredTarget`, and the options of its run."""
+
+    def __init__(self, operation: ArrayOperation, options: BoundedRunOptions) -> None:
+        super().__init__(operation.name)
+        self.operation = operation
+        self.options = options
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,22 +494,12 @@ class BlockRun:
 
     def _predict(self, session: Session, computed: ComputedArrays, selection: ChunkSelection) -> None:
         """Set hashes of the chunks that a run would compute, for the results that read them."""
-        hashes = self.hashes[id(session)]
+        changed, digests = np.flatnonzero(selection.mask), selection.digests
+        words = np.zeros((len(changed), 2), np.uint64)
+        if digests is not None:
+            words = digests.reshape(-1, 2)[changed]
         for new in computed.new:
-            chunks, counts = hashes.read(new.path), cells(new.shape, new.grid)
-            rows, changed = chunk_rows(chunks.index, counts), np.flatnonzero(selection.mask)
-            words = hash_grid(chunks.index, chunks.hashes, counts).reshape(-1, 2)
-            lengths = np.zeros(len(words), np.uint64)
-            lengths[rows] = chunks.lengths
-            digests = np.zeros_like(words) if selection.digests is None else selection.digests.reshape(-1, 2)
-            words[changed] = extend_hash(digests[changed], 1)
-            is_stored = selection.mask.flatten()
-            is_stored[rows] = True
-            both = np.flatnonzero(is_stored)
-            index = chunk_index(both, counts)
-            hashes.chunks[new.path] = StoredChunks(
-                new.shape, new.grid, index.astype(np.uint32), words[both].T, lengths[both]
-            )
+            self.hashes[id(session)].predict(new.path, changed, extend_hash(words, 1))
 
     def _select(self, session: Session, computed: ComputedArrays) -> ChunkSelection:
         """Return which chunks of computed arrays have changed."""
@@ -513,7 +518,7 @@ class BlockRun:
         origins = {each.path: session if each.path in results else source for each in computed.reads}
         arrays = {path: array_info(origin, path) for path, origin in origins.items()}
         most = max(math.prod(cells(each.shape, each.grid)) for each in (*arrays.values(), new))
-        if most > _MOST_CHUNKS:
+        if most > MOST_CHUNKS:
             return ChunkSelection(everything, None, nothing, reason=f"an array has {most:,} chunks")
         arguments = {name: each for name, each in fields_to_json(self.operation).items() if name != "paths"}
         key = {

@@ -56,7 +56,7 @@ from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session, scratch_session
 
 #: The modules whose operations a definition may name.
-_OPERATIONS: Final = (
+OPERATION_MODULES: Final = (
     *(anomalies, functions),
     *(block_functions, coarsening, rechunking, regridding, selection),
 )
@@ -248,6 +248,11 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     return [call for call in calls.values() if call.outputs], orphans
 
 
+def definitions(session: Session) -> list[tuple[Definition, tuple[str, ...]]]:
+    """Return the definitions of the derived arrays of a session, each with the present paths of results."""
+    return [(call.definition, tuple(call.outputs.values())) for call in _all_calls(session)[0]]
+
+
 def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
     """Return the calls with results at ``paths``, and those that these depend on, sources first."""
     calls, _ = _all_calls(session)
@@ -364,7 +369,16 @@ def _laid_out(session: Session, array: ArrayInfo) -> ArrayInfo:
 def _survey(version: Version, refresh: Refresh) -> tuple[tuple[DerivedArray, ...], dict[str, BlockRun]]:
     """Return the states of derived arrays, and the dry runs of their calls."""
     session = scratch_session(version.session())
-    hashes = ChunkHashes(session)
+    return preview(session, refresh, ChunkHashes(session))
+
+
+def preview(
+    session: Session, refresh: Refresh, hashes: ChunkHashes
+) -> tuple[tuple[DerivedArray, ...], dict[str, BlockRun]]:
+    """Return the states of the derived arrays of a session that nobody commits, and the dry runs of calls.
+
+    ``hashes`` are those of the chunks of the session, also of chunks that do not exist yet.
+    """
     rows, runs = list[DerivedArray](), dict[str, BlockRun]()
     for call in _calls(session, refresh.paths):
         definition = call.definition

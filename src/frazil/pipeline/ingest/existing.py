@@ -447,6 +447,15 @@ class Ledger:
         """Return whether another function, or none, has changed the files."""
         return len(self.url) > 0 and self.function != request.function
 
+    def without(self, urls: Sequence[str]) -> Ledger:
+        """Return the ledger as if these files were left out before, and are other files now."""
+        rows = self.rows_of(urls)
+        names = ("fingerprint", "contents", "validator", "quarantined")
+        columns = {name: getattr(self, name).copy() for name in names}
+        for name, values in columns.items():
+            values[rows[rows >= 0]] = name == "quarantined"
+        return replace(self, **columns)
+
     def after(
         self,
         request: IngestRequest,

@@ -155,8 +155,13 @@ def _growth_from_nothing(mode: Mode) -> GroupDimensions:
     return GroupDimensions(from_nothing=mode not in ("create", "insert"))
 
 
-def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
-    """Return the repository with these containers in its saved configuration, authorized for this process."""
+def with_containers(
+    repo: Repository, containers: Sequence[VirtualChunkContainer], *, save: bool = True
+) -> Repository:
+    """Return the repository with these containers in its saved configuration, authorized for this process.
+
+    Without ``save``, only the handle has them.
+    """
     config = repo.config
     saved = config.virtual_chunk_containers or {}
     has_new = any(saved.get(each.url_prefix) != each for each in containers)
@@ -166,7 +171,7 @@ def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer
     # the repository was opened with other credentials for this prefix.
     granted = {each.url_prefix: environment_access(each.url_prefix) for each in containers}
     repo = repo.reopen(config, authorize_virtual_chunk_access={**granted, **repo.virtual_chunk_access})
-    if has_new:
+    if has_new and save:
         repo.save_config()
     return repo
 
@@ -373,20 +378,49 @@ def ingest(
     return run_ingest(request, to if isinstance(to, Target) else Target(to))
 
 
-def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | None = None) -> IngestResult:
-    """Run `ingest` for a request, and inspect its files unless the caller passes their ``inspection``."""
+def load_ledgers(
+    request: IngestRequest, session: Session, group: str, *, again: bool = False
+) -> dict[str, Ledger]:
+    """Return the ledgers of the group of a request, which is the first one, and of the groups of its rules.
+
+    ``again``: the ledgers say that none of the files is ingested.
+    """
+    paths = dict.fromkeys((group, *(request.groups or {})))
+    ledgers = {path: load_ledger(session, path) for path in paths}
+    urls = request.files.urls if again else ()
+    return {path: each.without(urls) for path, each in ledgers.items()} if again else ledgers
+
+
+def inspect_for_group(
+    request: IngestRequest, session: Session, group: str, *, again: bool = False
+) -> tuple[Inspection, dict[str, Ledger]]:
+    """Inspect the files of a request for a group of a session, and return its ledgers, too.
+
+    ``again`` opens files that the group contains, too: see `load_ledgers`.
+    """
+    ledgers = load_ledgers(request, session, group, again=again)
+    existing = None if request.mode == "create" else ExistingGroup(session, group)
+    growth = _growth_from_nothing(request.mode)
+    if existing is not None and existing.arrays:
+        labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
+        growth = GroupDimensions(ledgers[group].concat_dim, frozenset(labelled))
+    known = known_files(request, ledgers.values())
+    return inspect_request(request, engine_of(request.engine), growth, known), ledgers
+
+
+def run_ingest(
+    request: IngestRequest, target: Target, inspection: Inspection | None = None, *, again: bool = False
+) -> IngestResult:
+    """Run `ingest` for a request, and inspect its files unless the caller passes their ``inspection``.
+
+    ``again`` reads files that the group contains, too.
+    """
     engine = engine_of(request.engine)
     session = target.repo.readonly_session(target.branch)
-    paths = tuple(dict.fromkeys((target.group, *(request.groups or {}))))
-    ledgers = {path: load_ledger(session, path) for path in paths}
-    ledger = ledgers[target.group]
     if inspection is None:
-        existing = None if request.mode == "create" else ExistingGroup(session, target.group)
-        growth = _growth_from_nothing(request.mode)
-        if existing is not None and existing.arrays:
-            labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
-            growth = GroupDimensions(ledger.concat_dim, frozenset(labelled))
-        inspection = inspect_request(request, engine, growth, known_files(request, ledgers.values()))
+        inspection, ledgers = inspect_for_group(request, session, target.group, again=again)
+    else:
+        ledgers = load_ledgers(request, session, target.group, again=again)
     files, caller_repo = inspection, target.repo
     if request.containers:
         target = replace(target, repo=with_containers(caller_repo, request.containers))
@@ -395,16 +429,10 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
 
     def prepare(job_session: Session) -> Tasks:
         is_same = job_session.snapshot_id == session.snapshot_id and not job_session.has_uncommitted_changes
-        before = ledgers if is_same else {path: load_ledger(job_session, path) for path in paths}
-        among = _files_of_groups(request, files, before)
-        plans = {
-            path: plan_ingest(job_session, request, files, path, before[path], among[path]) for path in paths
-        }
-        _, _, metadata[INGEST] = plans[target.group]
-        if others := {path: each for path, (_, _, each) in plans.items() if path != target.group}:
-            metadata[INGEST]["groups"] = others
-        reports.append(joined_report({path: report for path, (_, report, _) in plans.items()}))
-        return joined_tasks([tasks for tasks, _, _ in plans.values()])
+        before = ledgers if is_same else load_ledgers(request, job_session, target.group, again=again)
+        tasks, report, metadata[INGEST] = plan_groups(job_session, request, files, before)
+        reports.append(report)
+        return tasks
 
     count = len(files.urls)
     chain = RefreshChain.of(target, request.engine) if request.refresh else None
@@ -415,7 +443,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         run_item,
         parameters=request.parameters(files.dim),
         inputs=(Input("files", None, "", (f"{count} files", *files.files.names([0])), files.digest),),
-        writes=paths,
+        writes=tuple(ledgers),
         message=request.message or f"ingest {count} file{'' if count == 1 else 's'}",
         metadata=metadata,
         id=request.job_id,
@@ -452,6 +480,35 @@ def _files_of_groups(
         rest &= ~masks[path]
     first = next(iter(ledgers))
     return masks | {first: rest | masks.get(first, False)}
+
+
+def match_files(
+    request: IngestRequest, inspection: Inspection, ledgers: Mapping[str, Ledger], session: Session
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return masks of the unchanged and of the changed files of all groups: see `match_ledger`."""
+    among = _files_of_groups(request, inspection, ledgers)
+    masks = [
+        match_ledger(request, inspection, ledger, ExistingGroup(session, path), among[path])
+        for path, ledger in ledgers.items()
+    ]
+    unchanged, changed, _ = (np.any(columns, axis=0) for columns in zip(*masks, strict=True))
+    return unchanged, changed
+
+
+def plan_groups(
+    session: Session, request: IngestRequest, inspection: Inspection, ledgers: Mapping[str, Ledger]
+) -> tuple[Tasks, Report, dict[str, Any]]:
+    """Return the tasks, the report and the metadata of `plan_ingest` for all groups of a request."""
+    among = _files_of_groups(request, inspection, ledgers)
+    plans = {
+        path: plan_ingest(session, request, inspection, path, ledger, among[path])
+        for path, ledger in ledgers.items()
+    }
+    (_, _, metadata), *others = plans.values()
+    if others:
+        metadata["groups"] = {path: each for path, (_, _, each) in list(plans.items())[1:]}
+    report = joined_report({path: report for path, (_, report, _) in plans.items()})
+    return joined_tasks([tasks for tasks, _, _ in plans.values()]), report, metadata
 
 
 def plan_ingest(

@@ -238,7 +238,7 @@ def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
-    """Return the arrays at these paths and below them, each once, in the order of their paths."""
+    """Return the arrays at these paths and below them, without hidden ones, in the order of their paths."""
     workspace = session.workspace
     nodes = workspace.node_table()
     all_paths, rows = nodes.paths_list(), np.arange(len(nodes))
@@ -250,9 +250,7 @@ def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
         below = nodes.below(absolute)
         arrays = rows[below][nodes.is_array[below]]
         array_paths.update(dict.fromkeys(map(all_paths.__getitem__, arrays.tolist())))
-    return [
-        array_info(session, path) for path in sorted(array_paths) if not path.startswith((TABLES, STATES))
-    ]
+    return [array_info(session, path) for path in sorted(array_paths) if f"/{HIDDEN}/" not in path]
 
 
 def with_companions(session: Session, arrays: Sequence[ArrayInfo]) -> list[ArrayInfo]:
