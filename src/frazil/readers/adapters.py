@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, override
 
@@ -44,8 +44,8 @@ class AdaptedReader(Reader):
         schema = self._reader.schema()
         return FileContents(
             list(schema.variables.values()),
-            schema.attrs,
-            schema.dims,
+            dict(schema.attrs),
+            dict(schema.dims),
             schema.unlimited,
             schema.groups,
             dict(schema.skipped),
@@ -223,24 +223,25 @@ class DatePattern:
 
 
 class DatedReader(AdaptedReader):
-    """An open file with a scalar coordinate for each of ``dates``: times by the name of the coordinate."""
+    """An open file with a time for each of ``dates``, unless the file has a variable of this name.
+
+    The first time is a dimension of one step, which all data get. The others are coordinates along it.
+    """
 
     def __init__(self, reader: Reader, dates: Mapping[str, DatePattern]) -> None:
         super().__init__(reader)
         self._dates = dates
 
     @cached_property
-    def _microseconds(self) -> dict[str, int]:
-        """The time of each coordinate, in microseconds since 1970."""
-        return {name: self._time(name, pattern) for name, pattern in self._dates.items()}
+    def _times(self) -> dict[str, int]:
+        """The times that the file gets, in the units of `_unit`."""
+        schema = self._reader.schema()
+        names = [name for name in self._dates if name not in schema.variables and name not in schema.dims]
+        return {name: self._microseconds(name, self._dates[name]) // self._unit(name)[1] for name in names}
 
-    def _time(self, name: str, pattern: DatePattern) -> int:
+    def _microseconds(self, name: str, pattern: DatePattern) -> int:
         schema = self._reader.schema()
         url, where = self.file.url, "the name"
-        if name in schema.variables or name in schema.dims:
-            raise InvalidInputError(
-                f"{url}: dates must name a new coordinate, but the file has {name!r}", ErrorKind.INVALID_KEY
-            )
         if pattern.attribute is None:
             path = url.rstrip("/").split("/")
             text: Any = "/".join(path[-1 - pattern.text.count("/") :])
@@ -249,44 +250,67 @@ class DatedReader(AdaptedReader):
             sources = [schema.attrs, *(each.attrs for each in schema.variables.values())]
             text = next((each[pattern.attribute] for each in sources if pattern.attribute in each), None)
         try:
-            return int((pattern.date(str(text)) - _EPOCH).total_seconds() * 1_000_000)
+            return (pattern.date(str(text)) - _EPOCH) // timedelta(microseconds=1)
         except ValueError:
             raise InvalidInputError(
                 f"{url}: {where} must have a date for {name} as in {pattern.text!r}, got {text!r}",
                 ErrorKind.INVALID_KEY,
             ) from None
 
+    def _unit(self, name: str) -> tuple[str, int]:
+        """Return the unit of a time, and its length in microseconds. It is the same for all files."""
+        return ("microseconds", 1) if "%f" in self._dates[name].codes else ("seconds", 1_000_000)
+
+    def _is_stacked(self, variable: VariableSchema) -> bool:
+        """Return whether a variable of the file gets the dimension."""
+        return bool(self._times) and not variable.coordinate
+
     @override
     def contents(self) -> FileContents:
         contents = super().contents()
-        attrs = {"standard_name": "time", "calendar": "proleptic_gregorian"}
-        for name, pattern in self._dates.items():
-            unit, _ = self._unit(name)
-            attrs = {"units": f"{unit} since 1970-01-01", **attrs}
-            contents.variables = [
-                each if each.coordinate else replace(each, attrs=_with_coordinate(each.attrs, name))
-                for each in contents.variables
-            ]
+        for name in self._times:
+            attrs = {"standard_name": "time", "units": f"{self._unit(name)[0]} since 1970-01-01"}
+            attrs["calendar"] = "proleptic_gregorian"
+            dim = next(iter(self._times))
             contents.variables.append(
-                VariableSchema(name, (), (), np.dtype(np.int64), attrs, coordinate=True)
+                VariableSchema(name, (dim,), (1,), np.dtype(np.int64), attrs, coordinate=True)
             )
-            contents.changes += (("dates", f"{name} from {pattern.text}"),)
+            contents.changes += (("dates", f"{name} from {self._dates[name].text}"),)
+            contents.dims |= {dim: 1}
+            contents.unlimited |= {dim}
+        contents.variables = [
+            replace(
+                each,
+                dims=(dim, *each.dims),
+                shape=(1, *each.shape),
+                chunks=None if each.chunks is None else (1, *each.chunks),
+            )
+            if each.name not in self._times and self._is_stacked(each)
+            else each
+            for each in contents.variables
+        ]
         return contents
-
-    def _unit(self, name: str) -> tuple[str, int]:
-        """Return the unit of a coordinate, and its length in microseconds: files need not share it."""
-        return ("microseconds", 1) if "%f" in self._dates[name].codes else ("seconds", 1_000_000)
 
     @override
     def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
-        if variable.name not in self._dates:
+        if variable.name in self._times:
+            return np.array([self._times[variable.name]], np.int64)
+        if not self._is_stacked(variable):
             return super().values(variable, bounds)
-        return np.array(self._microseconds[variable.name] // self._unit(variable.name)[1], np.int64)
+        return super().values(variable, bounds[1:])[np.newaxis]
+
+    @override
+    def references(self, name: str) -> ChunkReferences | NotVirtual:
+        references = super().references(name)
+        if isinstance(references, NotVirtual) or not self._is_stacked(self._reader.variable(name)):
+            return references
+        return references.with_axis()
+
+    @override
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        if name in self._times:
+            return None
+        return super().constant(name, region[self._is_stacked(self._reader.variable(name)) :])
 
 
 _EPOCH: Final = datetime(1970, 1, 1)
-
-
-def _with_coordinate(attrs: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the attributes of a variable with one more auxiliary coordinate."""
-    return {**attrs, "coordinates": " ".join(filter(None, (str(attrs.get("coordinates", "")), name)))}

@@ -310,8 +310,9 @@ def ingest(
         rename: New names of variables and dimensions, by their names in the files: ``{"T2": "t2m"}``. A name
             that a file does not have is ignored, so files with old and with new names are one dataset.
             Attributes such as ``coordinates`` get the new names, too. All other arguments use the new names.
-        dates: New scalar coordinates that are times, by name. The value is a pattern of names of files with
-            codes of ``strptime``, ``*`` and ``?``, or ``"attribute:NAME"`` with an optional format.
+        dates: Times that files do not have, by the name of the coordinate. The value is a pattern of names of
+            files with codes of ``strptime``, ``*`` and ``?``, or ``"attribute:NAME"`` with an optional
+            format. The first time is a dimension of all data.
         convert: The units of variables, by name, in the forms of UDUNITS. Files with other units are
             converted to them. Packed numbers stay, and get another scale and offset.
         preprocess: A function that gets the `xarray.Dataset` of a file, and returns another one; or a
