@@ -32,6 +32,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "duckdb": "arrow",
     "rasterio": "geotiff",
     "pyspark": "spark",
+    "pysail": "sail",
     "virtualizarr": "virtualizarr",
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",

@@ -515,7 +515,8 @@ def refresh_session(
         session: A writable session. The caller commits it.
         paths: The paths of derived arrays, or of groups for all below them, as in `refresh`.
         edits: What happens to results that somebody has changed, as in `refresh`.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark",
+            "sail".
             The default, None, is ``default_engine()``.
 
     Returns:

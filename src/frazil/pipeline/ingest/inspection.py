@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
-from frazil.jobs.engine import Engine
+from frazil.jobs.engine import Engine, EngineName, slots_of
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
 from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
@@ -514,7 +514,14 @@ def inspection_task(shared: bytes, task: bytes) -> bytes:
     return pickle.dumps(files)
 
 
-PER_TASK: Final = 50
+#: The least and the most files of a task.
+_FEWEST_FILES: Final = 8
+FILES: Final = 50
+
+
+def files_per_task(files: int, engine: Engine | EngineName | None) -> int:
+    """Return the number of files that a task opens: few enough for two tasks for each slot of the engine."""
+    return min(FILES, max(files // (2 * slots_of(engine)), _FEWEST_FILES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,9 +588,10 @@ def inspect_all(
 ) -> Inspection:
     """Open all files whose fingerprint (by URL) is another one than before, in tasks of the engine."""
     expected = [(fingerprints or {}).get(url) for url in files.urls]
+    count = files_per_task(len(files.urls), engine)
     tasks = [
-        pickle.dumps((files.urls[start : start + PER_TASK], expected[start : start + PER_TASK]))
-        for start in range(0, len(files.urls), PER_TASK)
+        pickle.dumps((files.urls[start : start + count], expected[start : start + count]))
+        for start in range(0, len(files.urls), count)
     ]
     reports: list[FileReport] = []
     for result in engine.run(inspection_task, tasks, pickle.dumps(spec)):
