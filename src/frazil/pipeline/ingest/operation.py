@@ -217,8 +217,7 @@ def inspect_files(
         rename: New names of variables and dimensions, by their names in the files; see `ingest`.
         allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
         unpack: Whether the ingest would store unpacked values: then files may have different packing.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark",
-            "sail".
+        engine: The engine of the tasks: an `Engine`, or "inline", "threads", "processes", "spark", "sail".
             None: `default_engine()`.
         progress: A `Progress` that shows the inspection.
 
@@ -294,8 +293,7 @@ def ingest(
         rename: New names of variables and dimensions, by their names in the files: ``{"T2": "t2m"}``. A name
             that a file does not have is ignored, so files with old and with new names are one dataset.
             Attributes such as ``coordinates`` get the new names, too. All other arguments use the new names.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark",
-            "sail".
+        engine: The engine of the tasks: an `Engine`, or "inline", "threads", "processes", "spark", "sail".
             None: `default_engine()`.
         job_id: The id of the job. A second call with the same id continues an interrupted ingest, or
             returns the result of a committed one. None: derived from the files and the options.

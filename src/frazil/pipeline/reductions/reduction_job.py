@@ -436,7 +436,7 @@ class ReductionArrays:
     @property
     def _blocks(self) -> int:
         size = math.prod(self.reduction.field.shape) * self.reduction.field.raw.itemsize
-        return max(self._tasks, least_blocks(size, self.engine))
+        return least_blocks(size, self.engine)
 
     @property
     def _key(self) -> Any:

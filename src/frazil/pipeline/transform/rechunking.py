@@ -130,7 +130,7 @@ def rechunk_plan(
         return direct  # two stages read and write twice
     plans = [direct]
     # Smaller chunks in between make more tasks.
-    budgets = [max(max_bytes >> times, least) for times in range(slots.bit_length() + 1)]
+    budgets = [max(max_bytes >> times, least) for times in range(1 + (2 * slots - 2).bit_length())]
     for budget in dict.fromkeys(budgets):
         for chunks in _intermediates(shape, read, write, itemsize, budget):
             first = _stage(shape, read, chunks, itemsize, max_bytes, slots)
@@ -399,9 +399,8 @@ def _rewrite(
             continue
         slots = slots_for(old.itemsize * math.prod(old.shape), engine)
         if view.is_refresh:  # some chunks: an intermediate array saves nothing
-            computed.append(
-                _copy(old, new, _stage(old.shape, old.chunks, new.grid, old.itemsize, budget, slots), 0)
-            )
+            stage = _stage(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
+            computed.append(_copy(old, new, stage, 0))
             continue
         plan = rechunk_plan(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
         if plan.intermediate is None:

@@ -20,7 +20,7 @@ from frazil.cf import geographic_kind
 from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.jobs.blocks import Budget
-from frazil.jobs.engine import LEAST_TASK, task_count
+from frazil.jobs.engine import LEAST_TASK, least_blocks, task_count
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
 from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
 from frazil.pipeline.derivation.relations import Read, Whole, Window
@@ -189,7 +189,8 @@ class Regridding(ArrayOperation):
                 # The sums of a product of matrices have other last bits for blocks of another length.
                 tasks = max(size // LEAST_TASK, 1)
                 if method != "conservative":
-                    tasks = task_count(size, MOST_TASK, options.get("engine"))
+                    engine = options.get("engine")
+                    tasks = min(task_count(size, MOST_TASK, engine), least_blocks(size, engine))
                 block = block_for([new], budget, [array], factor=factor, whole=whole, tasks=tasks)
                 at = tuple(
                     (axis, Whole(moves=False) if axis in whole else Window()) for axis in range(array.ndim)
