@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from functools import partial
@@ -93,14 +94,85 @@ def validated(repo: frazil.Repository, place: Path, engine: Any) -> object:
     return str(ops.validate(repo, rules, engine=engine))
 
 
+def cloned(repo: frazil.Repository, place: Path, engine: Any) -> object:
+    storage = frazil.local_filesystem_storage(str(place / "clone"))
+    ops.clone_repository(repo, storage, engine=engine)
+    return contents(frazil.Repository.open(storage).readonly_session("main").store)
+
+
+def published(repo: frazil.Repository, place: Path, engine: Any) -> object:
+    def work(to: Target) -> None:
+        with repo.transaction(to.branch, message="a value") as store:
+            zarr.open_array(store, path=T, mode="r+")[0] = 280
+
+    summary = ops.write_audit_publish(repo, work, [ops.Range(T, 200, 350)], engine=engine)
+    return summary.report.ok, contents(repo.readonly_session("main").store)
+
+
+def refreshed_session(repo: frazil.Repository, place: Path, engine: Any) -> object:
+    to = target(repo, engine)
+    ops.mean(repo, [T], "time", to=to, engine=engine)
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path=T, mode="r+")[0] = 280
+    ops.refresh_session(session, engine=engine)
+    return contents(session.store, to.group)
+
+
+def prepared(session: frazil.Session) -> ops.Tasks:
+    zarr.create_array(session.store, name="squares", shape=(6,), chunks=(2,), dtype="i4", overwrite=True)
+    return ops.Tasks(range(0, 6, 2))
+
+
+def squares(fork: frazil.ForkSession, shared: None, start: int) -> ops.Outcome:
+    zarr.open_array(fork.store, path="squares", mode="r+")[start : start + 2] = start**2
+    return ops.Outcome(start)
+
+
+def job_run(repo: frazil.Repository, place: Path, engine: Any) -> object:
+    job = ops.Job(f"{place.name}", Target(repo), prepared, squares, writes=("/squares",))
+    result = ops.run_job(job, engine_of(engine))
+    return contents(result.version.session().store)["squares"]
+
+
+def block_values(block: ops.Block) -> Any:
+    return np.full(block.shape, block.start[0])
+
+
+def blocks_written(repo: frazil.Repository, place: Path, engine: Any) -> object:
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, name="blocks", shape=(6,), chunks=(2,), dtype="i4")
+    blocks = [ops.Block("blocks", (start,), (start + 2,)) for start in (0, 2, 4)]
+    ops.write_blocks(session, block_values, blocks, engine_of(engine))
+    return np.asarray(array[:])
+
+
 OPERATIONS: dict[str, Callable[[frazil.Repository, Path, Any], object]] = {
     **{name: partial(of_arrays, partial(operate, call)) for name, call in CALLS.items()},
+    "count": partial(of_arrays, partial(operate, (ops.count, ["time"], {}))),
+    "std": partial(of_arrays, partial(operate, (ops.std, ["time"], {}))),
+    "clone_repository": cloned,
+    "write_audit_publish": published,
+    "refresh_session": refreshed_session,
+    "run_job": job_run,
+    "write_blocks": blocks_written,
     "anomaly": partial(of_arrays, anomaly),
-    "ingest": ingested,
-    "refresh of a copy": refreshed,
+    "ingest, inspect_files": ingested,
+    "copy_repository, coarsen, refresh": refreshed,
     "export_zarr": exported,
     "validate": validated,
 }
+
+
+def test_the_table_has_all_operations_with_an_engine() -> None:
+    functions = [each for name in ops.__all__ if inspect.isfunction(each := getattr(ops, name))]
+    assert {each.__name__ for each in functions if takes_engine(each)} <= set(
+        ", ".join(OPERATIONS).split(", ")
+    )
+
+
+def takes_engine(function: Callable[..., object]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(each.name == "engine" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 @pytest.mark.usefixtures("spark")
