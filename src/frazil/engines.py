@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 type Task = Callable[[bytes, bytes], bytes]
 
 #: The name of an engine.
-type EngineName = Literal["inline", "threads", "processes", "spark"]
+type EngineName = Literal["inline", "threads", "processes", "spark", "sail"]
 
 _GROUP: Final = "frazil.engines"
 #: Names that are common for other engines.
@@ -95,6 +95,6 @@ def engine_of(engine: Engine | EngineName) -> Engine:
         raise InvalidInputError(
             f"engine must be {', '.join(names)} or {last}, got {engine!r:.80}{near}", ErrorKind.UNKNOWN_CHOICE
         )
-    with needs(f"the engine {engine!r}", extra="spark" if engine == "spark" else "pipeline"):
+    with needs(f"the engine {engine!r}", extra=engine if engine in ("spark", "sail") else "pipeline"):
         factory: Callable[[], Engine] = registered[engine].load()
     return factory()

@@ -33,6 +33,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "rasterio": "geotiff",
     "cf_units": "units",
     "pyspark": "spark",
+    "pysail": "sail",
     "virtualizarr": "virtualizarr",
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",

@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "text": (
         "fast",
         frazil.InvalidInputError,
-        r"engine must be 'inline', 'processes', 'spark' or 'threads', got 'fast'$",
+        r"engine must be 'inline', 'processes', 'sail', 'spark' or 'threads', got 'fast'$",
     ),
     "local": ("local", frazil.InvalidInputError, r"got 'local'\. Did you mean `threads` or `processes`\?$"),
     "number": (3, TypeError, r"engine must be Engine or None, got int$"),

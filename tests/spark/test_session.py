@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.jobs import tasks
 
-from frazil.errors import SessionStateError
+from frazil.errors import MissingExtraError, SessionStateError
 from frazil.spark import OnSpark, get_spark, ready, settings
+from frazil.spark.runtime import on_spark
 from frazil.spark.runtime.jvm import ATTEMPTS, _defaults, _master, find_java_home
+from frazil.spark.runtime.on_spark import configured_slots
 
 
 def java_in(place: Path) -> Path:
@@ -124,3 +127,60 @@ def test_a_session_that_cannot_work_is_refused(session: Any, message: str) -> No
     with pytest.raises(SessionStateError, match=message) as caught:
         ready(session)
     assert caught.value.kind == "not-allowed"
+
+
+DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("conf", "slots"),
+    [
+        ({"spark.master": "local[7,4]"}, 7),
+        ({"spark.master": "local[*]"}, os.cpu_count()),
+        ({"spark.master": "yarn"}, 1),
+        ({"spark.executor.instances": "25", "spark.executor.cores": "8", "spark.task.cpus": "2"}, 100),
+        ({**DYNAMIC, "spark.executor.instances": "9"}, 1),
+        ({**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "50", "spark.executor.cores": "4"}, 200),
+        (
+            {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "2147483647"},
+            1,
+        ),
+    ],
+)
+def test_the_slots_of_a_cluster_are_those_that_it_may_have(conf: dict[str, str], slots: int) -> None:
+    assert configured_slots(conf) == slots
+
+
+@pytest.mark.parametrize(("slots", "jobs"), [(2, 3), (50, 2), (100, 1)])
+def test_a_spark_job_has_a_task_for_each_slot(
+    slots: int, jobs: int, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two Spark jobs run at the same time: those of a third of the tasks leave slots idle."""
+    engine, messages = OnSpark(spark), [bytes([number]) for number in range(90)]
+    monkeypatch.setattr(OnSpark, "slots", slots)
+    started: list[int] = []
+    real = on_spark.partitioned
+
+    def partitioned(session: SparkSession, rows: on_spark.Rows, limit: int) -> Any:
+        started.append(len(rows))
+        return real(session, rows, limit)
+
+    monkeypatch.setattr(on_spark, "partitioned", partitioned)
+    assert list(engine.run(tasks.joined, messages, b"")) == messages
+    assert len(started) == jobs, started
+
+
+def test_the_engine_sail_needs_a_process_without_a_jvm(spark: SparkSession) -> None:
+    with pytest.raises(SessionStateError, match="without a session of Spark's JVM"):
+        on_spark.sail_engine()
+
+
+def test_the_engine_sail_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setattr(SparkSession, "getActiveSession", staticmethod(lambda: None))
+    monkeypatch.setitem(sys.modules, "pysail", None)
+    with pytest.raises(
+        MissingExtraError, match=r"the engine 'sail' needs pysail: pip install .*sail\]"
+    ) as caught:
+        on_spark.sail_engine()
+    assert caught.value.extra == "sail"

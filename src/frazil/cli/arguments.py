@@ -238,8 +238,10 @@ Raw = Annotated[
     bool, option(help="Stored elements instead of values: without packing, missing values, times.")
 ]
 Engine = Annotated[
-    Literal["inline", "threads", "processes", "spark"],
-    option(help="Where tasks run: in this process (inline), in its threads, in other processes, on Spark."),
+    Literal["inline", "threads", "processes", "spark", "sail"],
+    option(
+        help="Where tasks run: in this process (inline), its threads, other processes, on Spark, on Sail."
+    ),
 ]
 Time = Annotated[datetime | None, option(metavar="TIME", callback=converted(moment))]
 Number = Annotated[int | None, option("-n", "--number", type=click.IntRange(min=1), metavar="N")]

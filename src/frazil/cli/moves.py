@@ -445,7 +445,7 @@ def ingest(
     compound: Literal["skip", "fields"] = "skip",
     on_problem: Literal["fail", "skip", "quarantine"] = "fail",
     on_change: Literal["fail", "ignore", "rewrite"] = "fail",
-    engine: Literal["auto", "inline", "threads", "processes", "spark"] = "auto",
+    engine: Literal["auto", "inline", "threads", "processes", "spark", "sail"] = "auto",
 ) -> int:
     """Write many files into one dataset, in one commit.
 
@@ -483,7 +483,7 @@ def ingest(
         on_problem: What happens to files with problems.
         on_change: What happens to files that changed since they were ingested.
         engine: Where tasks run: in this process (inline), in its threads, in processes of this machine, on
-            Spark, or inline for a few small files, else processes.
+            Spark, on Sail, or inline for a few small files, else processes.
 
     Examples:
         frazil ingest 'era5/*.nc' ice --inspect                print the problems of the files

@@ -366,7 +366,7 @@ def verify(
     everything: Annotated[bool, option("--all")],
     list_checks: bool,
     level: _Level = "metadata",
-    engine: Literal["auto", "inline", "threads", "processes", "spark"] = "auto",
+    engine: Literal["auto", "inline", "threads", "processes", "spark", "sail"] = "auto",
 ) -> int:
     """Check a repository against the specification, and print what is damaged, missing or exchanged.
 
@@ -379,7 +379,7 @@ def verify(
         list_checks: Only print all checks, and end.
         level: How much is read: metadata, also which files exist, also every byte, also every chunk decoded.
         engine: Where tasks run: in this process (inline), in its threads, in processes of this machine, on
-            Spark.
+            Spark, or on Sail.
 
     Examples:
         frazil verify s3://bucket/repo                          check the metadata

@@ -52,8 +52,8 @@ class Recovery(SubHandle):
                 checks that all chunk files and virtual objects exist. ``"checksum"``
                 also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
                 ``"decode"`` also decodes every chunk with the codecs of its array.
-            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or
-                ``"spark"``. Default: on threads of this process.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``,
+                ``"spark"`` or ``"sail"``. Default: on threads of this process.
             state: A file, or a value, for the pieces of work that are done. A second call with the same state
                 skips them, if their files have not changed. Default: no state.
             progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.

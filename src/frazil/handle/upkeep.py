@@ -86,8 +86,8 @@ class Upkeep(Recovery):
 
         Args:
             older_than: A time with a time zone.
-            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or
-                ``"spark"``. Default: on threads of this process.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``,
+                ``"spark"`` or ``"sail"``. Default: on threads of this process.
             max_snapshots_in_memory: How many snapshots to hold in memory at once.
             max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
             max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
@@ -351,8 +351,8 @@ class Upkeep(Recovery):
             limits: Which files and manifests are written again. Default: ``CompactionLimits()``.
             metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
             commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
-            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or
-                ``"spark"``. Default: on threads of this process.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``,
+                ``"spark"`` or ``"sail"``. Default: on threads of this process.
             progress: An object with the methods ``expect`` and ``advance``, such as
                 `frazil.pipeline.Progress`. A step is the rewrite of some manifests. Default: none.
 
@@ -444,8 +444,8 @@ class Upkeep(Recovery):
         manifest that contains it.
 
         Args:
-            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or
-                ``"spark"``. Default: on threads of this process.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``,
+                ``"spark"`` or ``"sail"``. Default: on threads of this process.
             max_snapshots_in_memory: How many snapshots to hold in memory at once.
             max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
             max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
@@ -490,8 +490,8 @@ class Upkeep(Recovery):
                 ``frazil_statistics`` is false.
             rebuild: Whether to read all chunks of the arrays, and to replace their statistics: after
                 ``verify`` with the level ``decode`` has found wrong ones. Default: False.
-            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or
-                ``"spark"``. Default: on threads of this process.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``,
+                ``"spark"`` or ``"sail"``. Default: on threads of this process.
             progress: A progress bar: an object with ``expect`` and ``advance``, for manifests.
 
         Returns:

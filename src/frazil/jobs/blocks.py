@@ -53,6 +53,18 @@ def block_shape(
     return tuple(out)
 
 
+def halved(block: Sequence[int], unit: Sequence[int], shape: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the shape of a block that is halved until an array has ``count`` of them, or it is one unit."""
+    out = list(block)
+    while out and math.prod(cells(shape, out)) < count:
+        units = cells(out, unit)
+        axis = units.index(max(units))
+        if units[axis] < 2:
+            break
+        out[axis] = -(-units[axis] // 2) * unit[axis]
+    return tuple(out)
+
+
 def blocks(
     shape: Sequence[int],
     grid: Sequence[int],
@@ -74,22 +86,27 @@ def split(shape: Sequence[int], block: Sequence[int]) -> tuple[I64, I64]:
     return split_boxes(np.zeros_like(whole), whole, block)
 
 
-def split_boxes(low: I64, high: I64, block: Sequence[int]) -> tuple[I64, I64]:
+def split_boxes(low: I64, high: I64, block: Sequence[int], unit: Sequence[int] = ()) -> tuple[I64, I64]:
     """Return starts and stops of the blocks of boxes, one box after the other, each in C order.
 
-    ``low`` and ``high`` have the shape (boxes, dimensions). The blocks of a box begin at its corner.
+    ``low`` and ``high`` have the shape (boxes, dimensions). The blocks of a box begin at its corner. With
+    ``unit``, the blocks along an axis have about one length, a multiple of the unit if ``block`` is one.
     """
     step = np.maximum(np.array(block, np.int64), 1)
-    counts = -(-(high - low) // step)
+    grid = np.maximum(np.array(unit or step, np.int64), 1)
+    grid = np.where(step % grid == 0, grid, step)
+    counts, units = -(-(high - low) // step), -(-(high - low) // grid)
     totals = counts.prod(axis=1)
     offsets = np.concatenate([[0], np.cumsum(totals)])
     boxes = np.repeat(np.arange(len(low)), totals)
     rank = np.arange(offsets[-1]) - offsets[boxes]
-    starts = low[boxes]
+    starts, stops = low[boxes], low[boxes]
     for axis in reversed(range(len(step))):
         rank, place = np.divmod(rank, counts[boxes, axis])
-        starts[:, axis] += place * step[axis]
-    return starts, np.minimum(starts + step, high[boxes])
+        of_box, length = counts[boxes, axis], units[boxes, axis]
+        starts[:, axis] += place * length // of_box * grid[axis]
+        stops[:, axis] += (place + 1) * length // of_box * grid[axis]
+    return starts, np.minimum(stops, high[boxes])
 
 
 def mask_boxes(mask: NDArray[np.bool_]) -> tuple[I64, I64]:
@@ -123,6 +140,14 @@ def groups(sizes: ArrayLike, max_bytes: int | str) -> I64:
         before = int(ends[at - 1]) if at else 0
         offsets.append(max(at + 1, int(np.searchsorted(ends, before + most, "right"))))
     return np.array(offsets, np.int64)
+
+
+def even_groups(sizes: ArrayLike, count: int) -> I64:
+    """Combine neighbours to at most ``count`` groups of about one size. Returns offsets as `groups` does."""
+    ends = np.cumsum(np.asarray(sizes, np.int64))
+    middles = ends - np.diff(ends, prepend=0) / 2
+    marks = np.arange(1, count) * (ends[-1:].sum() / count)
+    return np.unique(np.concatenate([[0], np.searchsorted(middles, marks), [len(ends)]]))
 
 
 def cells(shape: Sequence[int], grid: Sequence[int]) -> tuple[int, ...]:

@@ -438,6 +438,8 @@ def engine_of(engine: Engine | EngineName | None) -> Engine:
 #: The least number of tasks of an operation, if each of them has `LEAST_TASK` bytes.
 LEAST_TASKS: Final = 32
 LEAST_TASK: Final = 8_000_000
+#: The bytes of a task that is smaller, because else a slot of the engine would have no task.
+_SMALLEST_TASK: Final = 1_000_000
 
 
 def slots_of(engine: Engine | EngineName | None) -> int:
@@ -453,9 +455,25 @@ def least_tasks(engine: Engine | EngineName | None) -> int:
     return max(LEAST_TASKS, 2 * slots_of(engine))
 
 
+def slots_for(total: int, engine: Engine | EngineName | None) -> int:
+    """Return the number of slots for work of ``total`` bytes: each of them has enough for a task."""
+    return max(min(slots_of(engine), total // _SMALLEST_TASK), 1)
+
+
+def least_blocks(total: int, engine: Engine | EngineName | None) -> int:
+    """Return a number of blocks of ``total`` bytes that slots can share evenly."""
+    return 8 * slots_for(total, engine)
+
+
 def task_bytes(total: int, most: int, engine: Engine | EngineName | None) -> int:
     """Return the bytes of one task of ``total`` bytes: at most ``most``, and less to fill the engine."""
-    return min(most, max(total // least_tasks(engine), LEAST_TASK))
+    least = min(LEAST_TASK, -(-total // slots_for(total, engine)))
+    return max(min(most, max(-(-total // least_tasks(engine)), least)), 1)
+
+
+def task_count(total: int, most: int, engine: Engine | EngineName | None) -> int:
+    """Return the number of tasks of `task_bytes`."""
+    return max(-(-total // task_bytes(total, most, engine)), 1)
 
 
 __all__ = [

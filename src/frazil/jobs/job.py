@@ -228,8 +228,8 @@ class RunOptions(TypedDict, total=False):
     """The options of every operation. All of them are optional.
 
     Attributes:
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
-            The default, None, is Spark where Spark is in use, else processes of this machine
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``, ``"spark"`` or
+            ``"sail"``. The default, None, is Spark where Spark is in use, else processes of this machine
             (`default_engine`).
         job_id: The id of the job. A call with the id of an earlier job continues that job if it was
             interrupted, and returns its result if it was committed. The default, None, is a hash of the

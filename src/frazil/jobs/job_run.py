@@ -222,7 +222,7 @@ def run_job(
 
     Args:
         job: The `Job`.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+        engine: The engine of the tasks: an `Engine`, or "inline", "threads", "processes", "spark", "sail".
             None: `default_engine()`.
         progress: A `Progress` that shows the tasks.
 

@@ -131,7 +131,7 @@ def write_blocks(
         read: A function that returns the values of a `Block`, with its shape. Executors must be able to
             import it.
         blocks: The blocks. They are on chunk borders, and have no chunk in common.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+        engine: The engine of the tasks: an `Engine`, or "inline", "threads", "processes", "spark", "sail".
         progress: A `Progress` that shows the tasks.
 
     Returns:

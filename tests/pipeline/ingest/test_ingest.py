@@ -52,7 +52,7 @@ def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, e
 TINY = {
     "frazil.pipeline.ingest.plan.LARGE": 100,
     "frazil.pipeline.ingest.plan.TASK": 150,
-    "frazil.pipeline.ingest.plan.FILES": 2,
+    "frazil.pipeline.ingest.inspection.FILES": 2,
     "frazil.pipeline.ingest.tasks.HELD": 60,
     "frazil.pipeline.ingest.tasks.OPEN": 1,
 }

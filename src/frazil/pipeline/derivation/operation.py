@@ -456,11 +456,11 @@ class BlockRun:
         source, plan = self.view.session, self.plan
         transfers = [each.transfer for each in plan.outputs.transferred]
         if not same_repository(self.view.version, self.target):
-            return fetch_items(source, transfers)
+            return fetch_items(source, transfers, self.engine)
         if plan.fetches_virtual:
             if not plan.in_place:
                 share_chunks(session, source, [replace(each, virtual=False) for each in transfers])
-            return fetch_items(source, [replace(each, virtual=True) for each in transfers])
+            return fetch_items(source, [replace(each, virtual=True) for each in transfers], self.engine)
         coordinates = coordinate_paths(plan.inputs)
         for transferred in plan.outputs.transferred:
             new, table = transferred.new, transfer_table(source, transferred.transfer)
@@ -490,7 +490,7 @@ class BlockRun:
                 items += block_items(index, each, selection.mask, self.engine)
                 if self.is_dry:
                     self._predict(session, each, selection)
-        return items
+        return sorted(items, key=lambda item: -item.work)  # a long task that starts last makes others wait
 
     def _predict(self, session: Session, computed: ComputedArrays, selection: ChunkSelection) -> None:
         """Set hashes of the chunks that a run would compute, for the results that read them."""

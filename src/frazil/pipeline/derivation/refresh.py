@@ -344,7 +344,7 @@ def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
             if any(one.grid != new[0].grid for one in new):  # some have another data type now
                 new = each.new
             block = tuple(-(-n // step) * step for n, step in zip(each.block, new[0].grid, strict=True))
-            computed.append(replace(each, new=new, block=block))
+            computed.append(replace(each, new=new, block=block, unit=()))
     transferred = [
         each
         for each in outputs.transferred
@@ -529,7 +529,7 @@ def refresh_session(
         session: A writable session. The caller commits it.
         paths: The paths of derived arrays, or of groups for all below them, as in `refresh`.
         edits: What happens to results that somebody has changed, as in `refresh`.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+        engine: The engine of the tasks: an `Engine`, or "inline", "threads", "processes", "spark", "sail".
             The default, None, is ``default_engine()``.
 
     Returns:

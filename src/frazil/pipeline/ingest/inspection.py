@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from frazil.arguments import misfit
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
-from frazil.jobs.engine import Engine
+from frazil.jobs.engine import Engine, EngineName, slots_of
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_failures import dumps
 from frazil.lazy_names import ModuleOnDemand
@@ -653,10 +653,14 @@ def inspection_task(shared: bytes, task: bytes) -> bytes:
     return pickle.dumps(files)
 
 
-#: The number of files of a task, unless there are so few files that some workers would get none.
-PER_TASK: Final = 50
-#: The number of tasks for each worker that are enough for an even load.
-_TASKS: Final = 4
+#: The least and the most files of a task.
+_FEWEST_FILES: Final = 8
+FILES: Final = 50
+
+
+def files_per_task(files: int, engine: Engine | EngineName | None) -> int:
+    """Return the number of files that a task opens: few enough for two tasks for each slot of the engine."""
+    return min(FILES, max(files // (2 * slots_of(engine)), _FEWEST_FILES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -756,8 +760,8 @@ def inspect_all(
         urls = tuple(compress(urls, (~known.unchanged).tolist()))
         if progress is not None:
             progress.advance(rows=len(known.size), bytes=int(known.size.sum()))
-    many = min(PER_TASK, max(1, len(urls) // (_TASKS * getattr(engine, "slots", 1))))
-    parts = (urls[start : start + many] for start in range(0, len(urls), many))
+    count = files_per_task(len(urls), engine)
+    parts = (urls[start : start + count] for start in range(0, len(urls), count))
     tasks = [pickle.dumps((part, list(map(expected.get, part)))) for part in parts]
     reports: list[FileReport] = []
     for result in engine.run(inspection_task, tasks, dumps(spec)):

@@ -234,7 +234,7 @@ def inspect_files(
         grow: Dimensions with labels that files have in any order and in part; see `ingest`.
         allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
         unpack: Whether the ingest would store unpacked values: then files may have different packing.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+        engine: The engine of the tasks: an `Engine`, or "inline", "threads", "processes", "spark", "sail".
             None: `default_engine()`.
         progress: A `Progress` that shows the inspection.
 
@@ -317,7 +317,7 @@ def ingest(
             converted to them. Packed numbers stay, and get another scale and offset.
         preprocess: A function that gets the `xarray.Dataset` of a file, and returns another one; or a
             function of two paths, which reads the first file, and writes the second one.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+        engine: The engine of the tasks: an `Engine`, or "inline", "threads", "processes", "spark", "sail".
             None: `default_engine()`.
         job_id: The id of the job. A second call with the same id continues an interrupted ingest, or
             returns the result of a committed one. None: derived from the files and the options.

@@ -24,6 +24,7 @@ from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.cf import coding_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
+from frazil.jobs.engine import LEAST_TASK, Engine, EngineName, slots_of, task_bytes
 from frazil.jobs.job import Tasks
 from frazil.pipeline.ingest.arrays import (
     LARGEST,
@@ -39,7 +40,14 @@ from frazil.pipeline.ingest.arrays import (
 )
 from frazil.pipeline.ingest.existing import GroupChange, dims_of, matched_array, require_lengths
 from frazil.pipeline.ingest.families import Conversion, FileFamily, variables_of, with_encoding
-from frazil.pipeline.ingest.inspection import ANY, MISSING, PACKING, VirtualChunks, values_digest
+from frazil.pipeline.ingest.inspection import (
+    ANY,
+    MISSING,
+    PACKING,
+    VirtualChunks,
+    files_per_task,
+    values_digest,
+)
 from frazil.pipeline.ingest.options import Problem
 from frazil.pipeline.ingest.steps import StepAxis, StepRuns, joined_runs, old_pieces, place_labels, runs, same
 from frazil.pipeline.ingest.tasks import ArrayBox, IngestItem, PlannedArray, TaskContext, without_container
@@ -48,9 +56,8 @@ from frazil.remedies import argument
 from frazil.repository.session.session import Session
 from frazil.storage.urls import parse_url
 
-#: The bytes that a task writes, unless it would read fewer files than `FILES`.
+#: The most bytes that a task writes, unless one chunk has more.
 TASK: Final = 128 << 20
-FILES: Final = 50
 FILES_OF_A_CHUNK: Final = 500
 #: An array with chunks this large along the axis gets tasks of its own, for parts of its other dimensions.
 LARGE: Final = 256 << 20
@@ -572,7 +579,8 @@ def _items(
     for group in groups:
         if arrays[group.arrays[0]].target.axis is not None:
             if change.axis is not None:
-                for boxes, pieces, old in _axis_boxes(arrays, group, change.axis, inspection.urls):
+                urls, engine = inspection.urls, change.request.engine
+                for boxes, pieces, old in _axis_boxes(arrays, group, change.axis, urls, engine):
                     yield item(boxes, pieces, old, group.virtual)
             continue
         small: list[ArrayBox] = []
@@ -580,10 +588,13 @@ def _items(
             array = arrays[number].target
             whole = ArrayBox(number, (0,) * len(array.shape), array.shape)
             row = int(np.prod(array.shape[1:], dtype=object)) * array.itemsize
-            if not array.shape or row * array.shape[0] <= LARGE:
+            size = row * math.prod(array.shape[:1])
+            parts = min(slots_of(change.request.engine), size // LEAST_TASK)  # each opens the file again
+            if not array.shape or (size <= LARGE and parts < 2):
                 small.append(whole)
                 continue
-            step = array.grid[0] * max(TASK // max(row * array.grid[0], 1), 1)
+            task = min(TASK, -(-size // max(parts, 1)))
+            step = array.grid[0] * max(task // max(row * array.grid[0], 1), 1)
             for at in range(0, array.shape[0], step):
                 stop = (min(at + step, array.shape[0]), *array.shape[1:])
                 box = ArrayBox(number, (at, *whole.start[1:]), stop)
@@ -593,7 +604,11 @@ def _items(
 
 
 def _axis_boxes(
-    arrays: Sequence[PlannedArray], group: ArrayGroup, axis: StepAxis, urls: Sequence[str]
+    arrays: Sequence[PlannedArray],
+    group: ArrayGroup,
+    axis: StepAxis,
+    urls: Sequence[str],
+    engine: Engine | EngineName | None,
 ) -> Iterator[tuple[list[ArrayBox], StepRuns, StepRuns]]:
     """Yield the boxes of each item of arrays along the axis, with the steps of files and of the group."""
     pieces = group.pieces
@@ -613,9 +628,11 @@ def _axis_boxes(
     for numbers in _task_groups([(number, arrays[number].target) for number in group.arrays]):
         chosen = [arrays[number] for number in numbers]
         unit = math.lcm(*(each.target.step for each in chosen))
-        files = len(np.unique(pieces.source)) / max(int(pieces.count.sum()), 1)
-        by_size = TASK // max(unit * sum(each.target.row for each in chosen), 1)
-        by_files = math.ceil(FILES / max(unit * files, 1e-9))
+        steps, files = max(int(pieces.count.sum()), 1), len(np.unique(pieces.source))
+        row = sum(each.target.row for each in chosen)
+        task = TASK if group.virtual else task_bytes(steps * row, TASK, engine)
+        by_size = task // max(unit * row, 1)
+        by_files = math.ceil(files_per_task(files, engine) / max(unit * files / steps, 1e-9))
         span = unit * max(1, min(by_size, by_files))
         boxes: dict[tuple[int, int], list[ArrayBox]] = {}
         for number, array in zip(numbers, chosen, strict=True):
@@ -623,7 +640,7 @@ def _axis_boxes(
             moved = len(axis.old) if stays else axis.first_moved
             moved = moved if array.stored is None else 0
             for start, stop in _changed_spans(pieces, axis, array.target.step, moved, span):
-                for part, box in enumerate(_boxes(number, array.target, start, stop)):
+                for part, box in enumerate(_boxes(number, array.target, start, stop, task)):
                     boxes.setdefault((start // span, part), []).append(box)
         for (where, _), mine in sorted(boxes.items()):
             low, high = where * span, min((where + 1) * span, axis.length)
@@ -673,7 +690,7 @@ def _is_large(array: TargetArray) -> bool:
     return array.step * array.row > LARGE and len(array.shape) > 1
 
 
-def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[ArrayBox]:
+def _boxes(number: int, array: TargetArray, start: int, stop: int, task: int) -> Iterator[ArrayBox]:
     """Yield a span of the axis as one box, or as several along another dimension of a large array."""
     low, high = [first for first, _ in array.bounds], [last for _, last in array.bounds]
     axis = array.axis or 0
@@ -684,7 +701,7 @@ def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[A
         return
     chunks = -(-array.shape[cut] // array.grid[cut])
     per_chunk = max(array.grid[axis] * array.row // chunks, 1)
-    step = array.grid[cut] * max(TASK // per_chunk, 1)
+    step = array.grid[cut] * max(task // per_chunk, 1)
     last = high[cut]
     for at in range(low[cut], last, step):
         low[cut], high[cut] = at, min(at + step, last)

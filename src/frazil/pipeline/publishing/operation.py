@@ -418,9 +418,9 @@ def write_audit_publish(
         job_id: The id of the publication. If a publication with this id exists, the function is not called.
             The default, None, always calls the function.
         tag: The name of a tag to create for the published version. The default, None, creates no tag.
-        engine: Where the tasks of the check run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``
-            or ``"spark"``. The default, None, is Spark where Spark is in use, else processes of this machine
-            (`default_engine`).
+        engine: Where the tasks of the check run: an `Engine`, or ``"inline"``, ``"threads"``,
+            ``"processes"``, ``"spark"`` or ``"sail"``. The default, None, is Spark where Spark is in use,
+            else processes of this machine (`default_engine`).
         limits: `Limits`, in bytes: how much a task of the check reads. The default, None, is ``Limits()``.
         refresh: Whether the derived arrays of the audit branch are refreshed before the check, so that they
             are published together with the new data (`frazil.pipeline.refresh`).

@@ -14,8 +14,8 @@ from frazil import cf
 from frazil.answers.kernels import STATISTICS, WEIGHTED, FirstLast, Values
 from frazil.arguments import parse_bytes, require_choice, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import Limits, block_shape
-from frazil.jobs.engine import task_bytes
+from frazil.jobs.blocks import Limits, block_shape, halved
+from frazil.jobs.engine import least_blocks, task_bytes, task_count
 from frazil.jobs.job import BoundedRunOptions, JobResult, RunOptions, Source, Target, Version, with_options
 from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView, states_path
 from frazil.pipeline.derivation.relations import Read, Relation, SpanTable, Whole, Window
@@ -365,7 +365,9 @@ class ReductionArrays:
             most = self.limits.state // (8 * reduction.words * max(per_task, reduction.inner))
             room = max(1, min(self.limits.task // 4 // read, most))
             wide = block_shape(reduction.retained_shape, box, 1, room)
-        block = (*lead, *reduction.arranged(per_task, wide))
+        in_chunk = -(-reduction.groups * reduction.step // max(1, reduction.length)) if below is None else 1
+        unit = (*lead, *reduction.arranged(-(-in_chunk // groups) * groups, box))
+        block = halved((*lead, *reduction.arranged(per_task, wide)), unit, new[0].shape, self._blocks)
         group = None if reduction.group_axis is None else len(lead) + reduction.group_axis
         axes = [
             len(lead) + axis + (reduction.group_axis is not None and axis >= reduction.group_axis)
@@ -394,10 +396,10 @@ class ReductionArrays:
         reduction, limits = self.reduction, self.limits
         width = 8 * reduction.words * reduction.inner
         most = max(1, limits.state // width)
-        box = reduction.joined_chunks(STATE_CELLS)
+        size = reduction.column // reduction.step * min(reduction.unit, reduction.length)
+        box = reduction.joined_chunks(min(STATE_CELLS, limits.block // max(1, size)))
         if math.prod(box) > most:
             box = block_shape(box, (1,) * len(box), 1, most)
-        size = reduction.column // reduction.step * min(reduction.unit, reduction.length)
         room = min(most, limits.block // max(1, size))
         blocks = block_shape(reduction.retained_shape, box, 1, max(1, room))
         rows = max(1, min(limits.block // (size * reduction.per_leaf), most) // max(1, math.prod(blocks)))
@@ -423,13 +425,18 @@ class ReductionArrays:
                 None,
             )
             rows = 1
-        block = (rows, *chunks[1:3], *(max(1, n) for n in blocks))
+        block = halved((rows, *chunks[1:3], *(max(1, n) for n in blocks)), chunks, shape, self._blocks)
         return ComputedArrays(old, (new,), block, compute, number, tasks, (reads,), self._key)
 
     @property
     def _tasks(self) -> int:
         size = math.prod(self.reduction.field.shape) * self.reduction.field.raw.itemsize
-        return max(1, -(-size // task_bytes(size, self.limits.task, self.engine)))
+        return task_count(size, self.limits.task, self.engine)
+
+    @property
+    def _blocks(self) -> int:
+        size = math.prod(self.reduction.field.shape) * self.reduction.field.raw.itemsize
+        return least_blocks(size, self.engine)
 
     @property
     def _key(self) -> Any:

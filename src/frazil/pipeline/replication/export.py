@@ -24,7 +24,7 @@ from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidI
 from frazil.format.manifest import ChunkTable
 from frazil.handle.repository import Repository
 from frazil.jobs.blocks import groups
-from frazil.jobs.engine import Engine, EngineName, engine_of
+from frazil.jobs.engine import Engine, EngineName, engine_of, task_bytes
 from frazil.jobs.job import Source, Version, takes_versions
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_failures import dumps
@@ -163,8 +163,8 @@ def export_zarr(
             groups and arrays, except the groups ``.frazil``, in which an ingest records its files.
         compare: Whether chunks that the target has already are read and compared. Otherwise chunks of the
             same size count as equal. Default: True.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
-            The default, None, is Spark where Spark is in use, else processes of this machine
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``, ``"spark"`` or
+            ``"sail"``. The default, None, is Spark where Spark is in use, else processes of this machine
             (`default_engine`).
         progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
             nothing.
@@ -194,7 +194,7 @@ def export_zarr(
     _require_same_documents(target, documents)
     total = CopySummary(0, 0, 0)
     shared = dumps((session, target, compare))
-    items = list(map(dumps, _items(session, documents)))
+    items = list(map(dumps, _items(session, documents, engine)))
     for result in engine_of(engine).run(export_chunks, items, shared):
         part: CopySummary = pickle.loads(result)
         total += part
@@ -247,7 +247,7 @@ def export_zip(
     session = Version.of(source).session()
     documents = documents_of(session, arrays)
     with named_when_complete(file) as part, zipfile.ZipFile(part, "x") as archive:
-        for array, first, end in _items(session, documents):
+        for array, first, end in _items(session, documents, "inline"):
             table = session.chunk_table(array).select_chunks(slice(first, end))
             keys = chunk_keys(array, table.index)
             for start, stop in pairwise(groups(table.length.astype(np.int64), AT_ONCE).tolist()):
@@ -314,11 +314,15 @@ def _require_same_documents(target: Storage, documents: Documents) -> None:
 # Chunks
 
 
-def _items(session: Session, documents: Documents) -> Iterator[tuple[str, int, int]]:
+def _items(
+    session: Session, documents: Documents, engine: Engine | EngineName | None
+) -> Iterator[tuple[str, int, int]]:
     """Yield the rows of the chunk tables of arrays: the path, the start and the stop."""
-    for path in (path for path, (_, is_array) in documents.items() if is_array):
-        sizes = session.chunk_table(path).length.astype(np.int64) + BYTES_PER_OBJECT
-        yield from ((path, start, stop) for start, stop in pairwise(groups(sizes, BYTES_PER_TASK)))
+    paths = [path for path, (_, is_array) in documents.items() if is_array]
+    sizes = [session.chunk_table(path).length.astype(np.int64) + BYTES_PER_OBJECT for path in paths]
+    task = task_bytes(sum(int(each.sum()) for each in sizes), BYTES_PER_TASK, engine)
+    for path, each in zip(paths, sizes, strict=True):
+        yield from ((path, start, stop) for start, stop in pairwise(groups(each, task)))
 
 
 def export_chunks(shared: bytes, item: bytes) -> bytes:

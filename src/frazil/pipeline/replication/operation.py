@@ -44,7 +44,7 @@ from frazil.format.snapshot import ManifestFiles
 from frazil.handle.opening import not_empty, require_prefix
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import groups
-from frazil.jobs.engine import Engine, EngineName, engine_of
+from frazil.jobs.engine import Engine, EngineName, engine_of, task_bytes
 from frazil.jobs.job import takes_versions, without_folders
 from frazil.jobs.progress import Progress, Summary, with_size
 from frazil.jobs.task_failures import dumps
@@ -93,18 +93,16 @@ class CopyObjects:
     def __len__(self) -> int:
         return sum(map(len, self.files)) + len(self.keys)
 
-    def items(self) -> Iterator[tuple[str, U8 | tuple[str, ...], I64]]:
+    def items(self, engine: Engine) -> Iterator[tuple[str, U8 | tuple[str, ...], I64]]:
         """Yield the work of each task: a folder, the ids or keys, and the sizes in bytes."""
-        for each in self.files:
-            for start, stop in _cuts(each.sizes):
-                yield each.folder, each.ids[start:stop], each.sizes[start:stop]
         sizes = np.array(self.sizes, np.int64)
-        for start, stop in _cuts(sizes):
+        total = len(self) * BYTES_PER_OBJECT + sum(int(each.sizes.sum()) for each in self.files)
+        task = task_bytes(total + int(sizes.sum()), BYTES_PER_TASK, engine)
+        for each in self.files:
+            for start, stop in pairwise(groups(each.sizes + BYTES_PER_OBJECT, task).tolist()):
+                yield each.folder, each.ids[start:stop], each.sizes[start:stop]
+        for start, stop in pairwise(groups(sizes + BYTES_PER_OBJECT, task).tolist()):
             yield "", self.keys[start:stop], sizes[start:stop]
-
-
-def _cuts(sizes: I64) -> Iterator[tuple[int, int]]:
-    yield from pairwise(groups(sizes + BYTES_PER_OBJECT, BYTES_PER_TASK).tolist())
 
 
 def all_objects(storage: Storage) -> CopyObjects:
@@ -320,8 +318,8 @@ def copy_repository(
         part: The branches, tags and arrays of the copy. Default: the whole repository as it is.
         compare: Whether the bytes of all objects that both storages have are compared, and not only of those
             that were stored in the target since the last complete copy.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
-            The default, None, is Spark where Spark is in use, else processes of this machine
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``, ``"spark"`` or
+            ``"sail"``. The default, None, is Spark where Spark is in use, else processes of this machine
             (`default_engine`).
         progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
             nothing.
@@ -524,7 +522,7 @@ class _RepositoryCopy:
     def _copy(self, objects: CopyObjects, *, compare: bool) -> None:
         """Copy objects by tasks, and count them."""
         shared = dumps((self.source.storage.origin(), self.target, compare))
-        tasks = [dumps(item) for item in objects.items()]
+        tasks = [dumps(item) for item in objects.items(self.engine)]
         for count, size, damaged in map(pickle.loads, self.engine.run(copy_objects, tasks, shared)):
             self.objects, self.bytes = self.objects + count, self.bytes + size
             self.damaged += tuple(damaged)

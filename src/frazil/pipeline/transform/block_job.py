@@ -22,7 +22,17 @@ from frazil.arguments import misfit
 from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, mask_boxes, sizes, split_boxes
+from frazil.jobs.blocks import (
+    I64,
+    Budget,
+    block_shape,
+    cells,
+    even_groups,
+    groups,
+    mask_boxes,
+    sizes,
+    split_boxes,
+)
 from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import Target, Version
 from frazil.jobs.task_results import Outcome
@@ -138,11 +148,15 @@ def share_chunks(session: Session, source: Session, transfers: Sequence[ChunkTra
         session.workspace.set_refs(transfer.path, transfer_table(source, transfer))
 
 
-def fetch_items(source: Session, transfers: Sequence[ChunkTransfer]) -> list[ChunkTransfer]:
-    """Return the transfers, cut into items of about ``PER_TASK`` bytes."""
+def fetch_items(
+    source: Session, transfers: Sequence[ChunkTransfer], engine: Engine | EngineName | None
+) -> list[ChunkTransfer]:
+    """Return the transfers, cut into items of at most about ``PER_TASK`` bytes."""
     items: list[ChunkTransfer] = []
-    for transfer in transfers:
-        offsets = groups(transfer_table(source, transfer).length.astype(np.int64), PER_TASK).tolist()
+    lengths = [transfer_table(source, each).length.astype(np.int64) for each in transfers]
+    task = task_bytes(sum(int(each.sum()) for each in lengths), PER_TASK, engine)
+    for transfer, length in zip(transfers, lengths, strict=True):
+        offsets = groups(length, task).tolist()
         items += [replace(transfer, start=start, stop=stop) for start, stop in pairwise(offsets)]
     return items
 
@@ -192,7 +206,7 @@ class ComputedArrays:
     the target with the results of earlier rounds. ``tasks`` is the least number of tasks, but no
     task has less than one block. Without it, small blocks share a task. ``reads`` are what a block reads;
     empty: all of the inputs. ``key`` is JSON for all else that has an influence on the values, such as the
-    values of coordinates.
+    values of coordinates. Blocks have multiples of ``unit``; empty: of the chunks and shards of the results.
     """
 
     old: ArrayInfo
@@ -203,6 +217,7 @@ class ComputedArrays:
     tasks: int | None = None
     reads: tuple[Read, ...] = ()
     key: Any = None
+    unit: Shape = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +272,12 @@ class OutputArrays:
 
 @dataclass(frozen=True, slots=True)
 class BlockItem:
-    """The item of one task: some blocks of the computed arrays number ``computed``."""
+    """The item of one task: some blocks of the computed arrays number ``computed``; ``work`` is in bytes."""
 
     computed: int
     starts: I64
     stops: I64
+    work: int
 
 
 def block_items(
@@ -270,20 +286,25 @@ def block_items(
     """Return the items of the tasks that compute the chunks of a mask."""
     shape = each.new[0].shape
     grid = [math.lcm(*axis) for axis in zip(*(one.grid for one in each.new), strict=True)]
-    elements = math.prod(shape)
-    total = elements * sum(one.itemsize for one in each.new)
     ends = np.array([shape], np.int64)
     low, high = np.zeros_like(ends), ends
     if not mask.all():
         low, high = (corners * np.array(grid, np.int64) for corners in mask_boxes(mask))
-    starts, stops = split_boxes(low, np.minimum(high, ends), each.block)
-    if each.tasks is None:  # the cost is that of what is read and written
-        total += each.old.itemsize * math.prod(each.old.shape)
-        per_task = task_bytes(total, MOST_TASK, engine)
-    else:
-        per_task = min(max(total // each.tasks, 1), MOST_TASK)
-    offsets = groups(sizes(starts, stops) * (total // max(elements, 1)), per_task).tolist()
-    return [BlockItem(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
+    starts, stops = split_boxes(low, np.minimum(high, ends), each.block, each.unit or grid)
+    if not len(starts):
+        return []
+    total = sum(
+        math.prod(one.shape) * one.itemsize for one in (*each.new, *([] if each.tasks else [each.old]))
+    )
+    elements = sizes(starts, stops)
+    share = elements.sum() / math.prod(shape)
+    per_task = min(-(-total // each.tasks), MOST_TASK) if each.tasks else task_bytes(total, MOST_TASK, engine)
+    offsets = even_groups(elements, math.ceil(share * total / max(per_task, 1)))
+    work = np.add.reduceat(elements, offsets[:-1]) * (total / math.prod(shape))
+    return [
+        BlockItem(index, starts[low:high], stops[low:high], int(size))
+        for (low, high), size in zip(pairwise(offsets.tolist()), work.tolist(), strict=True)
+    ]
 
 
 def compute_blocks(

@@ -23,8 +23,8 @@ from frazil.answers.kernels import STATISTICS, cells
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import require_choice
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import Budget, slabs
-from frazil.jobs.engine import Engine, EngineName, task_bytes
+from frazil.jobs.blocks import Budget, halved, slabs
+from frazil.jobs.engine import Engine, EngineName, least_blocks, task_count
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
 from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
 from frazil.pipeline.derivation.relations import Read, Window
@@ -273,8 +273,9 @@ class CoarseArrays:
             elements = float(np.prod(windows.lengths, dtype=float))
             factor = 1 + elements * below.itemsize / new.itemsize  # the block, and its source
             size = math.ceil(factor * new.itemsize * math.prod(new.shape))
-            tasks = max(-(-size // task_bytes(size, self.budget.size, self.engine)), 1)
+            tasks = task_count(size, self.budget.size, self.engine)
             block = block_for([new], self.budget, [below], factor=factor, tasks=tasks)
+            block = halved(block, new.grid, new.shape, least_blocks(size, self.engine))
             blocks = functools.partial(_window_block, below, windows, str(new.dtype))
             axes = tuple((axis, Window(length)) for axis, length in enumerate(windows.lengths))
             reads = (Read(below.path, axes),)

@@ -22,7 +22,7 @@ from zarr.abc.codec import Codec
 from frazil.argument_docs import with_argument_docs
 from frazil.errors import InvalidInputError
 from frazil.jobs.blocks import Budget, block_shape, cells
-from frazil.jobs.engine import LEAST_TASK, slots_of
+from frazil.jobs.engine import slots_for
 from frazil.jobs.job import (
     BoundedRunOptions,
     JobResult,
@@ -81,6 +81,12 @@ class Stage:
         """Bytes that all tasks read and write."""
         return self.bytes_read + self.itemsize * math.prod(self.shape)
 
+    def bytes_at_once(self, slots: int) -> float:
+        """Return the bytes that the slot with the most work moves, of ``slots``."""
+        count = math.prod(cells(self.shape, self.block))
+        block = math.prod(self.block) / max(math.prod(self.shape), 1)
+        return self.bytes_moved * float(share_of_slot(count, block, slots))
+
 
 @dataclass(frozen=True, slots=True)
 class RechunkPlan:
@@ -98,21 +104,15 @@ class RechunkPlan:
         """Bytes that all stages read."""
         return sum(stage.bytes_read for stage in self.stages)
 
-    @property
-    def bytes_moved(self) -> int:
-        """Bytes that all stages read and write."""
-        return sum(stage.bytes_moved for stage in self.stages)
-
     def bytes_at_once(self, slots: int) -> float:
-        """Return the bytes that one of ``slots`` moves, if each stage is divided evenly among them."""
-        return sum(
-            stage.bytes_moved / min(slots, max(math.prod(cells(stage.shape, stage.block)), 1))
-            for stage in self.stages
-        )
+        """Return the bytes that the slots with the most work move, in all stages."""
+        return sum(stage.bytes_at_once(slots) for stage in self.stages)
 
 
-def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> RechunkPlan:
-    """Return the plan that moves the fewest bytes with at most ``max_bytes`` in each task.
+def rechunk_plan(
+    shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int, slots: int = 1
+) -> RechunkPlan:
+    """Return the plan whose slots move the fewest bytes each, with at most ``max_bytes`` in each task.
 
     ``read`` is the shape that is decoded as one (chunks, also inside of shards), ``write`` the shape that is
     encoded as one (shards, or chunks). Raises ``InvalidInputError`` (``invalid-argument``) if one of each
@@ -125,32 +125,26 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
             f"max_mem must be at least {least} bytes to read chunks of {read} and to write {write}, "
             f"got {max_bytes}"
         ).with_remedy("Pass {} or more", argument(max_mem=f"{-(-least // 10**6)}MB"))
-    direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes),))
-    if direct.bytes_read <= 2 * itemsize * math.prod(shape):
+    direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes, slots),))
+    if direct.bytes_at_once(slots) <= 3 * itemsize * math.prod(shape) / slots:
         return direct  # two stages read and write twice
     plans = [direct]
-    for chunks in _intermediates(shape, read, write, itemsize, max_bytes):
-        first = _stage(shape, read, chunks, itemsize, max_bytes)
-        plans.append(RechunkPlan((first, _stage(shape, chunks, write, itemsize, max_bytes))))
-    return min(plans, key=lambda plan: (plan.bytes_moved, -math.prod(plan.intermediate or shape)))
+    # Smaller chunks in between make more tasks.
+    budgets = [max(max_bytes >> times, least) for times in range(1 + (2 * slots - 2).bit_length())]
+    for budget in dict.fromkeys(budgets):
+        for chunks in _intermediates(shape, read, write, itemsize, budget):
+            first = _stage(shape, read, chunks, itemsize, max_bytes, slots)
+            plans.append(RechunkPlan((first, _stage(shape, chunks, write, itemsize, max_bytes, slots))))
+    return min(plans, key=lambda plan: (plan.bytes_at_once(slots), -math.prod(plan.intermediate or shape)))
 
 
-def parallel_plan(
-    shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int, slots: int
-) -> RechunkPlan:
-    """Return the plan of `rechunk_plan` for which ``slots`` tasks at a time move the fewest bytes each.
+def share_of_slot(count: Any, block: Any, slots: int) -> Any:
+    """Return a bound of the share of all work that one of ``slots`` has.
 
-    Smaller blocks make more tasks, which may read a chunk several times.
+    ``count`` is the number of blocks, and ``block`` the share of one of them. In waves, a slot has one block
+    in each wave. If a free slot takes the next block, the last slot ends at most one block after the others.
     """
-    read, write = clipped_chunks(read, shape), clipped_chunks(write, shape)
-    size, least = itemsize * math.prod(shape), itemsize * (math.prod(read) + 2 * math.prod(write))
-    plans = [rechunk_plan(shape, read, write, itemsize, max_bytes)]
-    pieces = 2
-    while slots > 1 and pieces <= min(2 * slots, size // LEAST_TASK):
-        budget = least + size * 3 // (2 * pieces)  # the pieces are whole chunks, and not equal
-        plans.append(rechunk_plan(shape, read, write, itemsize, min(max_bytes, budget)))
-        pieces *= 2
-    return min(plans, key=lambda plan: (plan.bytes_at_once(slots), plan.bytes_moved))
+    return np.minimum(np.ceil(count / slots) * block, 1 / slots + block * (1 - 1 / slots))
 
 
 def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int64]:
@@ -169,8 +163,8 @@ def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int6
     return out
 
 
-def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> Stage:
-    """Return the stage whose blocks read the least; of several such blocks, the smallest."""
+def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int, slots: int) -> Stage:
+    """Return the stage whose slots move the fewest bytes each; of several, that of the smallest blocks."""
     budget = max_bytes // itemsize - math.prod(read) - math.prod(write)
     axes = [_lengths(*axis) for axis in zip(shape, read, write, strict=True)]
     limit = max(int(_COMBINATIONS ** (1 / max(len(axes), 1))), 2)
@@ -178,16 +172,18 @@ def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: in
     for axis in axes:  # the first and the last length are among them
         rows = np.linspace(0, len(axis) - 1, min(limit, len(axis))).astype(np.int64)
         thin.append(axis[np.unique(rows)])
-    size, cover = np.ones((1,) * len(axes)), np.ones((1,) * len(axes))
+    size, cover, count = (np.ones((1,) * len(axes)) for _ in range(3))
     for number, axis in enumerate(thin):
         column = [1] * len(axes)
         column[number] = -1
         size = size * axis.reshape(column)
         cover = cover * covered(shape[number], axis, read[number]).reshape(column)
-    cover = np.where(size <= budget, cover, np.inf)
-    best = np.flatnonzero(cover.ravel() == cover.min())
-    smallest = best[np.argmin(size.ravel()[best])]
-    index = np.unravel_index(int(smallest), cover.shape)
+        count = count * -(-shape[number] // axis).reshape(column)
+    elements = max(math.prod(shape), 1)
+    most = (cover + elements) * share_of_slot(count, size / elements, slots)
+    most = np.where(size <= budget, most, np.inf)
+    best = np.lexsort((size.ravel(), cover.ravel(), most.ravel()))[0]
+    index = np.unravel_index(int(best), cover.shape)
     block = tuple(int(axis[i]) for axis, i in zip(thin, index, strict=True))
     return Stage(shape, itemsize, read, write, block)
 
@@ -391,7 +387,7 @@ def _rewrite(
     version, session, budget = view.version, view.session, Budget.of(options.get("max_mem")).size
     if not arrays:
         raise InvalidInputError("paths must name at least one array, got none")
-    in_place, slots = is_in_place(version, target), slots_of(options.get("engine"))
+    in_place, engine = is_in_place(version, target), options.get("engine")
     computed: list[ComputedArrays] = []
     transferred: list[TransferredArray] = []
     temporary: list[ArrayInfo] = []
@@ -401,10 +397,12 @@ def _rewrite(
             if not in_place:
                 transferred.append(replace(TransferredArray.whole(old, new.path), new=new))
             continue
+        slots = slots_for(old.itemsize * math.prod(old.shape), engine)
         if view.is_refresh:  # some chunks: an intermediate array saves nothing
-            computed.append(_copy(old, new, _stage(old.shape, old.chunks, new.grid, old.itemsize, budget), 0))
+            stage = _stage(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
+            computed.append(_copy(old, new, stage, 0))
             continue
-        plan = parallel_plan(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
+        plan = rechunk_plan(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
         if plan.intermediate is None:
             computed.append(_copy(old, new, plan.stages[0], 0))
             continue
@@ -427,10 +425,11 @@ def _copy(
     old: ArrayInfo, new: ArrayInfo, stage: Stage, number: int, origin: str | None = None
 ) -> ComputedArrays:
     """Return the copy of an array by one stage. ``origin`` is the array whose values it has."""
-    read = functools.partial(_read_block, old.path)
-    return ComputedArrays(
-        old, (new,), stage.block, read, number, reads=(Read.same(origin or old.path, old.ndim),)
-    )
+    read, reads = functools.partial(_read_block, old.path), (Read.same(origin or old.path, old.ndim),)
+    whole = (math.lcm(*both) for both in zip(stage.read, stage.write, strict=True))
+    axes = zip(stage.block, stage.write, whole, strict=True)
+    unit = tuple(both if block % both == 0 else write for block, write, both in axes)
+    return ComputedArrays(old, (new,), stage.block, read, number, reads=reads, unit=unit)
 
 
 def _read_block(path: str, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:

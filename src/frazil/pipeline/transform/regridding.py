@@ -20,6 +20,7 @@ from frazil.cf import geographic_kind
 from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.jobs.blocks import Budget
+from frazil.jobs.engine import LEAST_TASK, least_blocks, task_count
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
 from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
 from frazil.pipeline.derivation.relations import Read, Whole, Window
@@ -47,6 +48,7 @@ from frazil.pipeline.transform.arrays import (
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
+    MOST_TASK,
     ComputedArrays,
     DriverArray,
     OutputArrays,
@@ -183,7 +185,13 @@ class Regridding(ArrayOperation):
                 )
                 factor = 2 + 3 * old_cells * 8 / max(new_cells * new.itemsize, 1)
                 budget = Budget.of(options.get("max_mem"))
-                block = block_for([new], budget, [array], factor=factor, whole=whole)
+                size = math.prod(array.shape) * array.itemsize
+                # The sums of a product of matrices have other last bits for blocks of another length.
+                tasks = max(size // LEAST_TASK, 1)
+                if method != "conservative":
+                    engine = options.get("engine")
+                    tasks = min(task_count(size, MOST_TASK, engine), least_blocks(size, engine))
+                block = block_for([new], budget, [array], factor=factor, whole=whole, tasks=tasks)
                 at = tuple(
                     (axis, Whole(moves=False) if axis in whole else Window()) for axis in range(array.ndim)
                 )

@@ -6,6 +6,7 @@ Parts of whole chunks are transferred without decoding.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -17,6 +18,7 @@ from frazil.arguments import conflicting, misfit
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget
+from frazil.jobs.engine import Engine, EngineName, task_count
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
 from frazil.pipeline.derivation.operation import ArrayOperation, BlockPlan, SourceView
 from frazil.pipeline.derivation.relations import ElementTable, Read, Relation, Window
@@ -201,7 +203,8 @@ class SelectionOperation(ArrayOperation):
             "method": self.method,
             **({} if self.tolerance is None else {"tolerance": record_of(self.tolerance)}),
         }
-        parts = _Parts(arrays, to, Budget.of(options.get("max_mem")), self.chunks, self.shards)
+        budget = Budget.of(options.get("max_mem"))
+        parts = _Parts(arrays, to, budget, options.get("engine"), self.chunks, self.shards)
         return parts.plan(positions_of, [], parameters)
 
 
@@ -301,7 +304,8 @@ class Crop(ArrayOperation):
         def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
             return positions.get(f"{array.group.rstrip('/')}/{dim}")
 
-        parts = _Parts(arrays, to, Budget.of(options.get("max_mem")), self.chunks, self.shards)
+        budget = Budget.of(options.get("max_mem"))
+        parts = _Parts(arrays, to, budget, options.get("engine"), self.chunks, self.shards)
         return parts.plan(positions_of, relabelled, dict(limits))
 
 
@@ -312,6 +316,7 @@ class _Parts:
     arrays: Sequence[ArrayInfo]
     to: Target
     budget: Budget
+    engine: Engine | EngineName | None
     chunks: Lengths | None
     shards: Lengths | None
 
@@ -341,7 +346,9 @@ class _Parts:
             if transfer is not None:
                 transferred.append(TransferredArray(array, new, transfer))
             else:
-                block = block_for([new], self.budget, [array], factor=3)
+                size = 3 * new.itemsize * math.prod(new.shape)
+                tasks = task_count(size, self.budget.size, self.engine)
+                block = block_for([new], self.budget, [array], factor=3, tasks=tasks)
                 read = functools.partial(_part_block, array.path, positions)
                 reads = (_read_of(array.path, positions),)
                 computed.append(ComputedArrays(array, (new,), block, read, reads=reads))

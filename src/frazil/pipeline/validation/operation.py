@@ -23,7 +23,7 @@ from frazil.cf_times import Mask
 from frazil.errors import IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
 from frazil.handle.repository import Repository
 from frazil.jobs.blocks import Limits, blocks, regular_grid, slabs
-from frazil.jobs.engine import Engine, EngineName, engine_of
+from frazil.jobs.engine import Engine, EngineName, engine_of, task_bytes
 from frazil.jobs.job import Source, Version
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,
@@ -216,7 +216,8 @@ def scan_arrays(scans: Sequence[ArrayScan], engine: Engine, *, task: int, block:
     numbers: list[int] = []
     for number, scan in enumerate(scans):
         field = scan.field
-        starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, task)
+        size = math.prod(field.shape) * field.raw.itemsize
+        starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, task_bytes(size, task, engine))
         corners = zip(starts.tolist(), stops.tolist(), strict=True)
         array_items = [pickle.dumps((number, start, stop, block)) for start, stop in corners]
         items += array_items
@@ -544,8 +545,8 @@ def validate(
         rules: A sequence of rules, or rules in YAML or JSON as a text or a file, see `rules_from`.
         against: The version that `StatisticsAgainst` compares with if the rule does not name one. The
             default, None, is the parent snapshot of the source.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
-            The default, None, is Spark where Spark is in use, else processes of this machine
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``, ``"spark"`` or
+            ``"sail"``. The default, None, is Spark where Spark is in use, else processes of this machine
             (`default_engine`).
         limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
 

@@ -35,7 +35,8 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -55,7 +56,7 @@ from pyspark.util import is_remote_only
 from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.jobs.engine import Task, attempt, begin_attempt, description
 from frazil.jobs.task_failures import Failure, failure_of, is_library, sendable, task_error, worker_lost
-from frazil.spark.runtime.session import get_spark, is_connect, is_sail, ready
+from frazil.spark.runtime.session import get_spark, is_connect, is_sail, ready, sail_session
 from frazil.threads import Purpose, in_order, start_threads
 
 _log: Final = logging.getLogger(__name__)
@@ -337,11 +338,17 @@ class OnSpark:
 
     @property
     def slots(self) -> int:
-        """The number of tasks that run at the same time, as far as the driver knows before executors start.
+        """The number of tasks that run at the same time, at least: see `configured_slots`.
 
-        It is 1 for a client of Spark Connect.
+        For Sail, it is the number of processors of this machine.
         """
-        return 1 if is_connect(self.spark) else int(self.spark.sparkContext.defaultParallelism)
+        if is_sail(self.spark):
+            return os.cpu_count() or 1
+        if self.spark not in _CONFIGURED:  # a request, for Spark Connect
+            conf = {name: str(value) for name, value in self.spark.conf.getAll.items()}
+            _CONFIGURED[self.spark] = configured_slots(conf)
+        known = 1 if is_connect(self.spark) else int(self.spark.sparkContext.defaultParallelism)
+        return max(known, _CONFIGURED[self.spark])
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         """Run tasks on the executors.
@@ -361,7 +368,8 @@ class OnSpark:
         """
         if not is_connect(self.spark) and getattr(self.spark.sparkContext, "_jsc", None) is None:
             raise SessionStateError("The Spark session was stopped. Make a new session and engine")
-        per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
+        third = min(_SMALLEST_JOB, -(-len(tasks) // 3))
+        per_job = max(-(-len(tasks) // self.jobs), third, min(self.slots, len(tasks)))
         together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))
         sendable(task, dumps=dumps)
         tag = f"frazil-{uuid.uuid4()}"
@@ -420,6 +428,30 @@ class OnSpark:
 def engine() -> OnSpark:
     """Return an engine on the active Spark session, or on a session that this call starts."""
     return OnSpark(get_spark())
+
+
+def sail_engine() -> OnSpark:
+    """Return an engine on a session of Sail, whose server this call starts if the environment names none."""
+    return OnSpark(sail_session())
+
+
+def configured_slots(conf: Mapping[str, str]) -> int:
+    """Return how many tasks run at the same time by the settings of Spark; 1 if they do not say it.
+
+    Executors may start later, so with dynamic allocation it is the number of slots of the most executors.
+    """
+    if local := re.fullmatch(r"local\[\s*(\d+|\*)\s*(?:,.*)?\]", conf.get("spark.master", "")):
+        return int(local[1]) if local[1] != "*" else os.cpu_count() or 1
+    is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    name = "spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances"
+    executors = int(conf.get(name, "1"))
+    cores = int(conf.get("spark.executor.cores", "1")) // int(conf.get("spark.task.cpus", "1"))
+    return max(executors * cores, 1) if executors < _UNLIMITED else 1
+
+
+_CONFIGURED: Final[weakref.WeakKeyDictionary[SparkSession, int]] = weakref.WeakKeyDictionary()
+#: Spark's default for the most executors.
+_UNLIMITED: Final = (1 << 31) - 1
 
 
 def _partitions(spark: SparkSession) -> int:

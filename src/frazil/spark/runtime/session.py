@@ -12,13 +12,16 @@ function, with its arguments.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import logging
 import os
 import re
+import threading
 import weakref
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.util import is_remote_only
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from frazil.spark.runtime import jvm
 else:  # pyspark-client has no JVM
     jvm = ModuleOnDemand("frazil.spark.runtime.jvm")
+pysail: Any = ModuleOnDemand("pysail.spark")
 
 _log = logging.getLogger(__name__)
 
@@ -155,6 +159,55 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
         active = SparkSession.builder.getOrCreate()
     ready(active)
     return active
+
+
+def sail_session() -> SparkSession:
+    """Return the active session if it is one of Sail, or start one.
+
+    A new session is on the server of ``SPARK_REMOTE``; without this variable, on a server of Sail in this
+    process, which the first call starts and which ends with the process.
+
+    Returns:
+        The session, made `ready`.
+
+    Raises:
+        MissingExtraError: The extra ``sail`` is not installed, and the call needs a server.
+        SessionStateError: The active session has a JVM, or ``SPARK_REMOTE`` names another server
+            (``not-allowed``).
+    """
+    with _LOCK:
+        active = SparkSession.getActiveSession()
+        if active is None or not is_sail(active):
+            if active is not None and not is_connect(active):
+                raise SessionStateError(
+                    "engine='sail' needs a process without a session of Spark's JVM, got one. Stop it "
+                    "(spark.stop()), or pass engine='spark'"
+                )
+            remote = os.environ.get("SPARK_REMOTE") or _sail_server()
+            with needs("the engine 'sail'", extra="sail"):
+                builder = SparkSession.builder.remote(remote)
+                active = builder.getOrCreate() if active is None else builder.create()
+        if not is_sail(active):
+            raise SessionStateError(
+                f"SPARK_REMOTE must be the address of a server of Sail for engine='sail', got {remote}, "
+                "which is Spark. Unset SPARK_REMOTE, or pass engine='spark'"
+            )
+        ready(active)
+        return active
+
+
+_LOCK: Final = threading.Lock()
+
+
+@cache
+def _sail_server() -> str:
+    """Start a server of Sail in this process. Returns its address."""
+    os.environ.setdefault("RUST_LOG", "error")  # the log of the server goes to standard error
+    with needs("the engine 'sail'", extra="sail"):
+        server = pysail.SparkConnectServer()
+    server.start(background=True)
+    atexit.register(server.stop)
+    return "sc://{}:{}".format(*server.listening_address)
 
 
 def _connected(remote: str) -> SparkSession:
