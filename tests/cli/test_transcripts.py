@@ -23,6 +23,7 @@ def masked(text: str) -> str:
         return f"<id {numbers.setdefault(match[0][:8], len(numbers))}>"
 
     text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?", "<time>", text)
+    text = re.sub(r"\b\d+\.\d s\b", "<seconds>", text)
     text = re.sub(r'("size_bytes": |\d objects \()[\d.]+', r"\1<size>", text)
     return re.sub(r"\b(?:[0-9A-HJKMNP-TV-Z]{20}|[0-9A-HJKMNP-TV-Z]{8})\b", number, text)
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Name of an import -> name of the package in an index, where they differ.
 DISTRIBUTIONS = {
+    "cf_units": "cf-units",
     "grpc": "pyspark",
     "grpc_status": "pyspark",
     "google": "pyspark",

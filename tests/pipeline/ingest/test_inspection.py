@@ -122,7 +122,7 @@ def test_quarantined_files_are_not_opened_again(
 @pytest.mark.parametrize("engine", [Threads(3), Processes(2)], ids=["threads", "processes"])
 def test_engines_agree(tmp_path: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many layouts, damaged files, no files."""
-    monkeypatch.setattr(inspection, "PER_TASK", 4)
+    monkeypatch.setattr(inspection, "FILES", 4)
     (tmp_path / "many").mkdir()
     paths = [
         nc.write(

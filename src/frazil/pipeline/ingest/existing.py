@@ -133,8 +133,13 @@ class GroupChange:
     axis: StepAxis | None = None
 
     def require_names(self) -> None:
-        """Check that ``chunks`` and ``encoding`` name dimensions and variables of files or of the group."""
+        """Check that ``chunks`` and ``encoding`` name dimensions and variables of files or of the group.
+
+        With rules of groups, they may be names of another group.
+        """
         request, arrays = self.request, self.existing.arrays
+        if request.groups:
+            return
         schemas = [each for family in self.dataset.families for each in family.layout.variables.values()]
         dims = {dim for each in schemas for dim in each.dims}
         dims.update(dim for array in arrays.values() for dim in dims_of(array))

@@ -1,0 +1,183 @@
+"""A year of two providers and a model that change what they deliver: each morning is one run."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from tests.pipeline.definition.feed import feed, opened, published
+
+from frazil.errors import TaskFailedError
+from frazil.pipeline import derived
+from frazil.pipeline.ingest import tasks
+
+DEFINITION: Final = """
+name = "year"
+repository = "ice"
+engine = "ENGINE"
+
+[[ingest]]
+files = ["a_*.nc*", "b_*.nc", "m_*.nc"]
+group = "/obs"
+concat_dim = "time"
+rename = {T = "obs", site = "station"}
+convert = {obs = "K"}
+dates = {time = "b_%Y%m%d.nc"}
+grow = ["station"]
+allow = ["variables", "dtype", "hole"]
+groups = {"/model" = {calendar = "noleap"}}
+chunks = {time = 4, station = 8}
+on_problem = "quarantine"
+
+[[derived]]
+operation = "mean"
+sources = ["/obs/obs"]
+dims = "time"
+to = "/mean"
+
+[[rules]]
+rule = "Units"
+path = "/obs/obs"
+units = "K"
+"""
+MONTHS: Final = range(1, 13)
+#: Unit -> the scale and the offset of the same values in kelvin.
+UNITS: Final = {"K": (1.0, 0.0), "degC": (1.0, 273.15), "degF": (5 / 9, 459.67 * 5 / 9)}
+
+type Values = dict[tuple[pd.Timestamp, str], float]
+
+
+class Year:
+    """What has arrived: the files, and the values that the archive must have."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.random = np.random.default_rng(7)
+        self.obs: Values = {}
+        self.rh: Values = {}
+        self.model: list[xr.Dataset] = []
+
+    def values(self, times: list[pd.Timestamp], names: list[str], units: str, dtype: str) -> np.ndarray:
+        """Return new values of stations in a unit, and remember them in kelvin."""
+        scale, offset = UNITS[units]
+        kelvin = 250 + 50 * self.random.random((len(times), len(names)))
+        kelvin[0, 0] = np.nan
+        for at, name in np.ndindex(kelvin.shape):
+            self.obs[times[at], names[name]] = kelvin[at, name]
+        return ((kelvin - offset) / scale).astype(dtype)
+
+    def deliver_a(self, month: int) -> None:
+        """Write the file of a month: its units, dtype, names and variables change during the year."""
+        times = [pd.Timestamp(2026, month, each) for each in (1, 15)]
+        pool = [f"a{number}" for number in range(6 + 2 * month)]
+        names = self.random.permutation(pool)[: 4 + month].tolist()
+        units, dtype = "degC" if month in (4, 5) else "K", "f4" if month < 7 else "f8"
+        data = {"obs": (("time", "station"), self.values(times, names, units, dtype), {"units": units})}
+        if month >= 8 and month != 10:
+            humidity = self.random.random((2, len(names))).astype("f4")
+            data["rh"] = (("time", "station"), humidity, {"units": "1"})
+            self.rh |= {(times[i], names[j]): float(humidity[i, j]) for i, j in np.ndindex(humidity.shape)}
+        dataset = xr.Dataset(data, {"time": times, "station": np.array(names, object)})
+        dataset = dataset.assign_coords(height=("station", [float(name[1:]) for name in names]))
+        path = self.folder / f"a_{month:02}.nc"
+        encoding = {"time": {"units": "days since 2026-01-01", "dtype": "i8"}}
+        dataset = dataset.rename(obs="T") if month == 6 else dataset
+        dataset.to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"], encoding=encoding)
+        if month == 9:
+            path.with_suffix(".nc.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+
+    def deliver_b(self, month: int) -> None:
+        """Write one step of other stations, in other units, whose time is in the name of the file only."""
+        time, names = pd.Timestamp(2026, month, 1), [f"b{number}" for number in range(month, month + 3)]
+        values = self.values([time], names, "degF", "f8")[0]
+        dataset = xr.Dataset({"obs": ("site", values, {"units": "degF"})}, {"site": np.array(names, object)})
+        dataset = dataset.assign_coords(height=("site", [100.0 + float(name[1:]) for name in names]))
+        dataset.to_netcdf(self.folder / f"b_{time:%Y%m%d}.nc", engine="h5netcdf")
+
+    def deliver_model(self, month: int) -> None:
+        """Write a month of another calendar and another grid."""
+        values = self.random.random((2, 3)).astype("f4")
+        time = (
+            "time",
+            [30 * month, 30 * month + 15],
+            {"units": "days since 2026-01-01", "calendar": "noleap"},
+        )
+        self.model.append(xr.Dataset({"tas": (("time", "x"), values)}, {"time": time, "x": [1.0, 2.0, 3.0]}))
+        path = self.folder / f"m_{month:02}.nc"
+        self.model[-1].to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"])
+
+    def check(self) -> None:
+        """The archive has each value, and nothing else; the derived array is that of its version."""
+        found = published(self.folder, "obs").compute()
+        stations = [str(each) for each in found.station.values]
+        assert len({*stations}) == len(stations)
+        for name, expected in (("obs", self.obs), ("rh", self.rh)):
+            if expected:
+                table = (
+                    pd.Series(expected)
+                    .unstack()
+                    .reindex(pd.DatetimeIndex(found.time.values), columns=stations)
+                )
+                np.testing.assert_allclose(found[name], table.to_numpy(float), rtol=1e-6)
+        heights = [float(name[1:]) + (100 if name[0] == "b" else 0) for name in stations]
+        np.testing.assert_array_equal(found.height, heights)
+        if self.model:
+            tas = published(self.folder, "model").tas
+            np.testing.assert_array_equal(tas, np.concatenate([each.tas for each in self.model]))
+        mean = published(self.folder, "mean/obs").obs
+        np.testing.assert_allclose(mean, found.obs.astype("f8").mean("time"), rtol=1e-6)
+        assert all(each.state == "current" for each in derived(opened(self.folder)).arrays)
+
+
+def run_year(
+    folder: Path,
+    engine: str,
+    months: range = MONTHS,
+    *,
+    fails: Callable[[], AbstractContextManager[None]] | None = None,
+) -> None:
+    """Deliver the months, run the definition each morning, and check the archive."""
+    year, pipeline = Year(folder), feed(folder, DEFINITION.replace("ENGINE", engine))
+    for month in months:
+        year.deliver_a(month)
+        if month > 1:
+            year.deliver_b(month - 1)  # a month late
+        if month > 2:
+            year.deliver_model(month)
+        if fails is not None and month % 3 == 0:
+            with fails(), pytest.raises(TaskFailedError):
+                pipeline.run()
+        run = pipeline.run()
+        assert run.outcome == "published", run.left_out
+        year.check()
+    assert pipeline.run().outcome == "unchanged"
+
+
+@contextmanager
+def broken_tasks() -> Iterator[None]:
+    """All tasks that copy values fail."""
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("killed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "copy_values", broken)
+        yield
+
+
+def test_a_year_with_killed_runs(tmp_path: Path) -> None:
+    run_year(tmp_path, "inline", fails=broken_tasks)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("engine", ["processes", "threads"])
+def test_a_year_in_workers(tmp_path: Path, engine: str) -> None:
+    run_year(tmp_path, engine)
