@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 import zarr
 from pyspark.sql import SparkSession
+from tests.pipeline.definition.test_year import run_year
 from tests.pipeline.operations import CALLS, anomaly, operate
 from tests.support.program_runner import FORKS
 
@@ -228,3 +229,7 @@ def test_a_program_needs_only_the_name(server: str, sail: str, tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     rows = [[0.5, 2.5], [4.5, 6.5], [8.5, 10.5], [12.5, 14.5]]
     assert done.stdout == f"{rows}\n{[1.5, 5.5, 9.5, 13.5]}\n"
+
+
+def test_a_year_of_a_pipeline(tmp_path: Path, spark: SparkSession) -> None:
+    run_year(tmp_path, "sail", range(1, 7))

@@ -493,3 +493,23 @@ def test_python_and_toml_are_the_same_definition(archive: Path) -> None:
     )
     assert written == loaded
     assert replace(written, name="other") != loaded
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_a_function_in_the_folder_of_the_definition(tmp_path: Path, engine: str) -> None:
+    module = f"corrections_{engine}"
+    code = "def plus(dataset):\n    return dataset.assign(t2m=dataset.t2m + 1)\n"
+    (tmp_path / f"{module}.py").write_text(code)
+    path = day(tmp_path, 0)
+    text = f'''
+name = "feed"
+repository = "ice"
+engine = "{engine}"
+[[ingest]]
+files = "t2m_*.nc"
+group = "/weather"
+preprocess = "{module}:plus"
+'''
+    assert feed(tmp_path, text).run().outcome == "published"
+    with xr.open_dataset(path, engine="h5netcdf") as file:
+        np.testing.assert_array_equal(published(tmp_path, "weather").t2m, file.t2m + 1)

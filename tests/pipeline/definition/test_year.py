@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import xarray as xr
 from tests.pipeline.definition.feed import feed, opened, published
@@ -47,6 +47,8 @@ rule = "Units"
 path = "/obs/obs"
 units = "K"
 """
+pytest.importorskip("cf_units", reason="the extra `units` is not installed")
+
 MONTHS: Final = range(1, 13)
 #: Unit -> the scale and the offset of the same values in kelvin.
 UNITS: Final = {"K": (1.0, 0.0), "degC": (1.0, 273.15), "degF": (5 / 9, 459.67 * 5 / 9)}
@@ -70,7 +72,7 @@ class Year:
         kelvin = 250 + 50 * self.random.random((len(times), len(names)))
         kelvin[0, 0] = np.nan
         for at, name in np.ndindex(kelvin.shape):
-            self.obs[times[at], names[name]] = kelvin[at, name]
+            self.obs[times[at], names[name]] = float(kelvin[at, name])
         return ((kelvin - offset) / scale).astype(dtype)
 
     def deliver_a(self, month: int) -> None:
@@ -178,6 +180,8 @@ def test_a_year_with_killed_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("engine", ["processes", "threads"])
+@pytest.mark.parametrize("engine", ["processes", "threads", "spark"])
 def test_a_year_in_workers(tmp_path: Path, engine: str) -> None:
-    run_year(tmp_path, engine)
+    if engine == "spark":
+        pytest.importorskip("pyspark")
+    run_year(tmp_path, engine, range(1, 10))

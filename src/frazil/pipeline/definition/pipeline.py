@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -189,6 +190,8 @@ class Pipeline:
             ('feed_*.nc',)
         """
         path = Path(file)
+        if (place := str(path.parent.resolve())) not in sys.path:  # functions may be in modules of the folder
+            sys.path.append(place)
         try:
             document = tomllib.loads(path.read_text("utf-8"))
         except OSError as error:

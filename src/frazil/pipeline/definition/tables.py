@@ -122,12 +122,12 @@ class PipelineIngest:
         checks, hints = checks_of_fields(IngestRequest), typing.get_type_hints(IngestRequest)
         options = {"mode": "backfill", **self.options}
         require_keys(options, dict.fromkeys(("files", "group", *sorted(_OPTIONS)), False))
-        for name, value in options.items():
-            checks[name](f"`{name}`", value)
+        for name in options:
+            if _takes_function(hints[name]):
+                options[name] = _with_functions(options[name])
+            checks[name](f"`{name}`", options[name])
             if name == "containers":
-                options[name] = tuple(map(_container, value))
-            elif _takes_function(hints[name]):
-                options[name] = _with_functions(value)
+                options[name] = tuple(map(_container, options[name]))
         IngestRequest("-", **options)
         for name, value in (("files", _texts(self.files)), ("group", absolute(self.group))):
             object.__setattr__(self, name, value)
