@@ -49,6 +49,7 @@ from frazil.jobs.shared_job import decode_start
 from frazil.jobs.staging import decode_plan, decode_round, encode_plan
 from frazil.jobs.task_results import decode_changes, decode_result, joined
 from frazil.pipeline.ingest.existing import EMPTY, ledger_of
+from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.provenance import Graph, _step
 from frazil.readers.base_reader import Reader
 from frazil.readers.files import SourceFile
@@ -358,7 +359,7 @@ def _ledger(data: bytes) -> None:
     columns = {name: getattr(EMPTY, name) for name in ("url", "fingerprint", "size", "quarantined")}
     ledger = ledger_of(columns, _document(data), NAME)
     json.dumps([ledger.concat_dim, ledger.unlimited, sorted(ledger.variables or ())])
-    ledger.covers(frozenset({"a"}))
+    ledger.covers(IngestRequest("a.nc", variables=["a"]))
 
 
 _JSON: tuple[tuple[Form, Mutation], ...] = ((PLAIN, change_json), (PLAIN, change_bytes))

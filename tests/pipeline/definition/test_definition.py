@@ -44,7 +44,7 @@ WRONG = {
     "parameter value": ('to = "/cl', 'period = "day"\nto = "/cl', "[[derived]] 2: ", "period must be"),
     "groups": ('to = "/climatology"', 'to = "/daily/x"', "", "a group `to` of its own"),
     "equal groups": ("[[rules]]", f"{INGEST}[[rules]]", "", "`group` of its own"),
-    "engine": ('"inline"', '"inlin"', "", "`engine` must be one of"),
+    "engine": ('"inline"', '"inside"', "", "`engine` must be one of"),
     "publish": ("[[rules]]", '[publish]\ntags = "x"\n[[rules]]', "[publish]: ", "`tags` must be.*`tag`"),
     "retention": ("[[rules]]", "[retention]\nversions = 0\n[[rules]]", "", "`versions` must be at least 1"),
     "retention type": ("[[rules]]", '[retention]\ndays = "7"\n[[rules]]', "", "days must be float"),
