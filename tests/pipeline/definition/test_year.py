@@ -12,15 +12,19 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import xarray as xr
-from tests.pipeline.definition.feed import feed, opened, published
+from tests.pipeline.definition.feed import feed
+from tests.support.fault_proxy import Fault, FaultProxy, Rule
+from tests.support.servers import ministack
 
+import frazil
 from frazil.errors import TaskFailedError
 from frazil.pipeline import derived
 from frazil.pipeline.ingest import tasks
+from frazil.storage.profiles import storage_of_location
 
 DEFINITION: Final = """
 name = "year"
-repository = "ice"
+repository = "PLACE"
 engine = "ENGINE"
 
 [[ingest]]
@@ -59,8 +63,8 @@ type Values = dict[tuple[pd.Timestamp, str], float]
 class Year:
     """What has arrived: the files, and the values that the archive must have."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, place: str) -> None:
+        self.folder, self.place = folder, place
         self.random = np.random.default_rng(7)
         self.obs: Values = {}
         self.rh: Values = {}
@@ -118,25 +122,25 @@ class Year:
 
     def check(self) -> None:
         """The archive has each value, and nothing else; the derived array is that of its version."""
-        found = published(self.folder, "obs").compute()
+        repo = frazil.Repository.open(storage_of_location(self.place))
+        store = repo.readonly_session("main").store
+        groups = ["obs", "mean/obs", *(["model"] if self.model else [])]
+        found, mean, *model = (
+            xr.open_zarr(store, group=each, consolidated=False).compute() for each in groups
+        )
         stations = [str(each) for each in found.station.values]
         assert len({*stations}) == len(stations)
         for name, expected in (("obs", self.obs), ("rh", self.rh)):
             if expected:
-                table = (
-                    pd.Series(expected)
-                    .unstack()
-                    .reindex(pd.DatetimeIndex(found.time.values), columns=stations)
-                )
+                table = pd.Series(expected).unstack()
+                table = table.reindex(pd.DatetimeIndex(found.time.values), columns=stations)
                 np.testing.assert_allclose(found[name], table.to_numpy(float), rtol=1e-6)
         heights = [float(name[1:]) + (100 if name[0] == "b" else 0) for name in stations]
         np.testing.assert_array_equal(found.height, heights)
-        if self.model:
-            tas = published(self.folder, "model").tas
-            np.testing.assert_array_equal(tas, np.concatenate([each.tas for each in self.model]))
-        mean = published(self.folder, "mean/obs").obs
-        np.testing.assert_allclose(mean, found.obs.astype("f8").mean("time"), rtol=1e-6)
-        assert all(each.state == "current" for each in derived(opened(self.folder)).arrays)
+        for each in model:
+            np.testing.assert_array_equal(each.tas, np.concatenate([one.tas for one in self.model]))
+        np.testing.assert_allclose(mean.obs, found.obs.astype("f8").mean("time"), rtol=1e-6)
+        assert all(each.state == "current" for each in derived(repo).arrays)
 
 
 def run_year(
@@ -144,10 +148,17 @@ def run_year(
     engine: str,
     months: range = MONTHS,
     *,
+    place: str | None = None,
     fails: Callable[[], AbstractContextManager[None]] | None = None,
+    begins: Callable[[], None] = lambda: None,
 ) -> None:
-    """Deliver the months, run the definition each morning, and check the archive."""
-    year, pipeline = Year(folder), feed(folder, DEFINITION.replace("ENGINE", engine))
+    """Deliver the months, run the definition each morning, and check the archive.
+
+    Each third morning has a run that ``fails``. ``begins`` is called before each run.
+    """
+    place = place or str(folder / "ice")
+    text = DEFINITION.replace("ENGINE", engine).replace("PLACE", place)
+    year, pipeline = Year(folder, place), feed(folder, text)
     for month in months:
         year.deliver_a(month)
         if month > 1:
@@ -157,6 +168,7 @@ def run_year(
         if fails is not None and month % 3 == 0:
             with fails(), pytest.raises(TaskFailedError):
                 pipeline.run()
+        begins()
         run = pipeline.run()
         assert run.outcome == "published", run.left_out
         year.check()
@@ -185,3 +197,31 @@ def test_a_year_in_workers(tmp_path: Path, engine: str) -> None:
     if engine == "spark":
         pytest.importorskip("pyspark")
     run_year(tmp_path, engine, range(1, 10))
+
+
+#: What happens to the first requests of each morning.
+FAULTS: Final = (
+    (Fault.ERROR, "^PUT .*/chunks/", 2),
+    (Fault.RESET, "^GET ", 2),
+    (Fault.TRUNCATE, "^GET .*/chunks/", 1),
+    (Fault.LOSE_ANSWER, "^PUT .*/repo", 1),
+    (Fault.ERROR_AFTER, "^PUT .*/snapshots/", 1),
+)
+
+
+@pytest.mark.deep
+def test_a_year_on_a_spoiled_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ministack", reason="ministack is not installed")
+    with ministack() as server, FaultProxy(server.port) as proxy:
+        server.make_bucket("year")
+        variables = {"REGION": "us-east-1", "ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
+        variables |= {"ACCESS_KEY_ID": "testkey", "SECRET_ACCESS_KEY": "testsecret"}
+        for name, value in variables.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        rules: list[Rule] = []
+
+        def spoil() -> None:
+            rules.extend(proxy.add(fault, pattern, times=times) for fault, pattern, times in FAULTS)
+
+        run_year(tmp_path, "threads", range(1, 5), place="s3://year/ice", begins=spoil)
+        assert sum(rule.hits for rule in rules) >= 4 * len(FAULTS) - 4
