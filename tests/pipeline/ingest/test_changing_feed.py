@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from tests.pipeline.ingest import netcdf_files as nc
 
 import frazil
 from frazil.cli.main import main
@@ -240,7 +241,37 @@ def test_wrong_units_of_the_caller_are_refused(tmp_path: Path, repo: frazil.Repo
         add(repo, save(tmp_path, day(0, "t")), convert={"t": "no such unit"})
 
 
+@needs_units
+@pytest.mark.parametrize("options", [{"convert": {"tt": "K"}}, {"grow": ["xx"]}])
+def test_a_name_that_nothing_has_is_refused(
+    tmp_path: Path, repo: frazil.Repository, options: dict[str, Any]
+) -> None:
+    with pytest.raises(IcechunkError, match=r"must name .*(tt|xx)"):
+        add(repo, save(tmp_path, day(0, "t")), **options)
+
+
+@needs_units
+def test_references_to_files_that_change(tmp_path: Path, repo: frazil.Repository) -> None:
+    options = {"virtual": True, "containers": [nc.container(tmp_path)]}
+    add(repo, save(tmp_path, *DAYS), allow={"variables"}, **options)
+    xr.testing.assert_identical(contents(repo).drop_attrs(), joined(*DAYS).drop_attrs())
+    packed = in_units(0, "degC", 1, 273.15, **PACKED), in_units(1, "K", 1, 0, **PACKED, add_offset=273.15)
+    add(repo, save(tmp_path, *(each.rename(t="s") for each in packed)), convert={"s": "K"}, **options)
+    kelvin = [in_units(number, "K", 1, 0).t for number in (0, 1)]
+    np.testing.assert_allclose(contents(repo).s[:4], xr.concat(kelvin, "time"), atol=0.0051)
+    with pytest.raises(IcechunkError, match=r"virtual: .*converted to other units"):
+        add(repo, save(tmp_path, in_units(9, "degC", 1, 273.15).rename(t="s")), convert={"s": "K"}, **options)
+
+
 # Dates
+
+
+def test_references_to_scenes(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [scene(f"s_2024010{number}.nc", tmp_path, number) for number in (1, 2)]
+    options = {"virtual": True, "containers": [nc.container(tmp_path)], "dates": {"time": "s_%Y%m%d.nc"}}
+    add(repo, paths[:1], **options)
+    add(repo, paths[1:], **options)
+    assert contents(repo).band[:, 0, 0].values.tolist() == [1, 2]
 
 
 def scene(name: str, folder: Path, value: float, **attrs: str) -> Path:

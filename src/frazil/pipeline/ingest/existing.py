@@ -133,7 +133,7 @@ class GroupChange:
     axis: StepAxis | None = None
 
     def require_names(self) -> None:
-        """Check that ``chunks`` and ``encoding`` name dimensions and variables of files or of the group.
+        """Check that options name dimensions and variables of files or of the group.
 
         With rules of groups, they may be names of another group.
         """
@@ -146,9 +146,16 @@ class GroupChange:
         known = {each.name for each in schemas} | arrays.keys()
         for option, names, choices in (
             ("chunks must name dimensions", request.chunks, dims),
+            ("grow must name dimensions", request.grow, dims),
             ("encoding must name variables", request.encoding, known),
+            # Variables that come and go may be in no file yet.
+            (
+                "convert must name variables",
+                request.convert if "variables" not in request.allow else (),
+                known,
+            ),
         ):
-            if unknown := sorted((names or {}).keys() - choices):
+            if unknown := sorted({*(names or ())} - choices):
                 raise InvalidInputError(
                     f"{option} of the files ({', '.join(sorted(choices))}), got {unknown[0]!r}"
                 )
