@@ -251,8 +251,10 @@ class Dataset:
 
     def _join_labels(self, stored: StoredVariables) -> None:
         """Join the labels of dimensions that grow, without the files that contradict earlier files."""
-        variables = {name: each for one in reversed(self.families) for name, each in one.variables().items()}
         dims = {dim for each in self.inspection.labelled_values for dim in each.labels}
+        if not dims:
+            return
+        variables = {name: each for one in reversed(self.families) for name, each in one.variables().items()}
         fixed = {
             name: each for name, each in stored.variables.items() if self.inspection.dim not in each.dims
         }

@@ -44,6 +44,8 @@ class GrownDims:
 
     def parts(self, inspection: Inspection, files: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the files in parts that have no common label."""
+        if not self.labels:
+            return [files]
         codes = inspection.labelled[files].tolist()
         numbers = np.array([self.groups.get(code, -1) for code in codes], np.int64)
         return [files[numbers == number] for number in np.unique(numbers).tolist()]
