@@ -16,6 +16,7 @@ import functools
 import inspect
 import itertools
 import numbers
+import pkgutil
 import re
 import sys
 import typing
@@ -94,6 +95,14 @@ def wrong_type(name: str, value: object, *expected: str) -> TypeError:
 def misfit(text: str) -> InvalidInputError:
     """Return the error for an array, or arguments about it, that do not fit: ``invalid-array-metadata``."""
     return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
+
+
+def named_function(text: str) -> Any:
+    """Return what the text ``module:name`` names, or raise ``InvalidInputError``."""
+    try:
+        return pkgutil.resolve_name(text)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise misfit(f"the function `{text}` cannot be imported: {error}") from error
 
 
 def conflicting(text: str) -> InvalidInputError:

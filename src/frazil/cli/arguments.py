@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from frazil.arguments import named_function
 from frazil.cli.command import Note, Output, argument, option, verb
 from frazil.cli.opening import OpenTarget
 from frazil.errors import IcechunkError, InvalidInputError
@@ -165,25 +165,25 @@ def key_values(text: str) -> dict[str, Any]:
 
 def container(prefix: str) -> VirtualChunkContainer:
     """Return the container for a prefix of URLs."""
-    from frazil.repository.settings.config import VirtualChunkContainer
+    from frazil.handle.addresses import container_of
     from frazil.storage.urls import parse_url
 
     try:
-        url = parse_url(prefix)
         if "://" in prefix:
-            return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
+            return container_of(prefix)
+        url = parse_url(prefix).url
     except InvalidInputError as error:
         raise click.BadParameter(str(error)) from error
-    raise click.BadParameter(f"must be a prefix of URLs, such as {url.url}, got {prefix!r}")
+    raise click.BadParameter(f"must be a prefix of URLs, such as {url}, got {prefix!r}")
 
 
 def function(text: str) -> Any:
     """Return the function ``MODULE:NAME``. The module may be in the current folder, as for ``python -m``."""
     sys.path[:0] = [] if os.getcwd() in sys.path else [os.getcwd()]
     try:
-        return resolve_name(text)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise click.BadParameter(f"must be MODULE:FUNCTION, got {text!r}: {error}") from error
+        return named_function(text)
+    except InvalidInputError as error:
+        raise click.BadParameter(error.message) from error
 
 
 def converted(function: Callable[[str], Any], default: Any = None) -> Any:

@@ -206,11 +206,11 @@ def events(
 
     def row(run: dict[str, Any]) -> tuple[str, ...]:
         values = run["run"]["facets"][FACET]
-        began = clock(datetime.fromisoformat(values["started_at"]))
+        start = clock(datetime.fromisoformat(values["started_at"]))
         cost = (f"{values['run_seconds']:,.0f} s", f"{values['tasks']:,}")
         sizes = (size(values["bytes_read"]), size(values["bytes_written"]))
         repository, error = f"{values['repository']}@{values['branch']}", " ".join(values["error"].split())
-        return (began, run["eventType"], run["job"]["name"], *cost, *sizes, repository, error)
+        return (start, run["eventType"], run["job"]["name"], *cost, *sizes, repository, error)
 
     runs = read_runs(storage_of_location(place.partition(",")[0].strip()), since)
     runs = [run for run in runs if not failed or run["eventType"] in ("FAIL", "ABORT")]

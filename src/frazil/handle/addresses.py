@@ -18,11 +18,12 @@ from frazil.handle.opening import Authorized, HandleOptions, open_current
 from frazil.handle.sessions import readonly_session_of
 from frazil.repository.catalog.ancestry import version_id
 from frazil.repository.session.session import Session
-from frazil.repository.settings.config import RepositoryConfig
+from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer
 from frazil.repository.target import MAIN, PROTOCOL, Target, parse_target
 from frazil.storage.access import environment_access
 from frazil.storage.credential_families import AnyCredential
 from frazil.storage.profiles import storage_of_location
+from frazil.storage.urls import parse_url
 
 #: The variable with the URL prefixes of virtual chunks that may be read, separated by spaces.
 VIRTUAL_ACCESS: Final = "FRAZIL_VIRTUAL_ACCESS"
@@ -32,6 +33,12 @@ def virtual_access() -> dict[str, AnyCredential] | None:
     """Return the prefixes of virtual chunks that the environment allows, with its credentials; or None."""
     prefixes = os.environ.get(VIRTUAL_ACCESS, "").split()
     return {each: environment_access(each) for each in prefixes} or None
+
+
+def container_of(prefix: str) -> VirtualChunkContainer:
+    """Return the container of virtual chunks for a prefix of URLs."""
+    url = parse_url(prefix)
+    return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
 
 
 def target_of(address: str | PathLike[str], name: str = "address", *others: str) -> Target:

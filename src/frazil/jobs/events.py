@@ -10,7 +10,6 @@ The facet ``frazil_run`` always has the same fields, so that engines of SQL infe
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -32,11 +31,16 @@ from frazil.errors import FormatError
 from frazil.extras import needs
 from frazil.jobs.job import LOCAL, Input, Metrics, Target
 from frazil.jobs.task_failures import failure_of
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.clock import from_datetime, utc_text
 from frazil.storage.base import Storage, storage_label
 from frazil.storage.option_names import shown_url
 from frazil.storage.profiles import storage_of_location
 from frazil.threads import Purpose, map_bounded
+
+#: The client of OpenLineage, and its classes of events.
+openlineage: Any = ModuleOnDemand("openlineage.client")
+event_v2: Any = ModuleOnDemand("openlineage.client.event_v2")
 
 _log = logging.getLogger(__name__)
 
@@ -154,8 +158,7 @@ def _deliver(run: Run, places: Sequence[str], events: SimpleQueue[_Event | None]
 def _emit(event: _Event) -> None:
     """Send an event with the client of OpenLineage."""
     with needs("`openlineage` in FRAZIL_EVENTS", extra="lineage"):
-        client = importlib.import_module("openlineage.client").OpenLineageClient()
-        v2: Any = importlib.import_module("openlineage.client.event_v2")
+        client, v2 = openlineage.OpenLineageClient(), event_v2
     values = {name: event[name] for name in ("eventTime", "producer")}
     values |= {"run": v2.Run(**event["run"]), "job": v2.Job(**event["job"])}
     values["inputs"] = [v2.InputDataset(**each) for each in event["inputs"]]

@@ -149,8 +149,8 @@ LARGEST_COPY: Final = 16 << 30
 class SourceFile:
     """One file: a local file at ``path``, or else the object ``key`` of ``storage``.
 
-    ``compressed`` is the file whose decompressed content this temporary file has. ``validator`` is a digest
-    of what a listing says of the file (`local_validator`, `object_validator`).
+    ``original`` is the file whose decompressed or changed contents this temporary file has. ``validator`` is
+    a digest of what a listing says of the file (`local_validator`, `object_validator`).
     """
 
     url: str

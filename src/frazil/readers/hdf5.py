@@ -269,19 +269,19 @@ _LIST: Final = h5py.vlen_dtype(h5py.ref_dtype)
 
 def attribute(node: h5py.Group | h5py.Dataset, name: str) -> Any:
     """Return the value of an attribute as h5py does, but most texts and lists of scales in less time."""
-    found = h5py.h5a.open(node.id, encoded(name))
-    kind = found.get_type()
+    stored = h5py.h5a.open(node.id, encoded(name))
+    kind = stored.get_type()
     with suppress(TypeError, RuntimeError):  # it has another shape, or none
         if name == "DIMENSION_LIST" and isinstance(kind, h5py.h5t.TypeVlenID):
             scales = np.empty(len(node.shape), _LIST)
-            found.read(scales)
+            stored.read(scales)
             return scales
         is_text = isinstance(kind, h5py.h5t.TypeStringID) and not kind.is_variable_str()
         if is_text and kind.get_strpad() == h5py.h5t.STR_NULLTERM:  # as NetCDF writes it
             size = kind.get_size()
-            if found.get_storage_size() == size:
+            if stored.get_storage_size() == size:
                 value = np.empty((), f"S{size}")
-                found.read(value, kind)
+                stored.read(value, kind)
                 return value.item().partition(b"\0")[0]
     return node.attrs[name]
 

@@ -140,10 +140,10 @@ class TableFiles:
 
 def problems_of(report: Report) -> dict[str, str]:
     """Return the reasons of the files that are left out, by their names."""
-    found = [each for each in reversed(report.fatal()) if each.url is not None]
+    problems = [each for each in reversed(report.fatal()) if each.url is not None]
     row_of = dict(zip(report.urls, range(len(report.urls)), strict=True))
-    names = report.inspection.files.names([row_of[str(each.url)] for each in found])
-    return {name: f"{each.kind}: {each.message}" for name, each in zip(names, found, strict=True)}
+    names = report.inspection.files.names([row_of[str(each.url)] for each in problems])
+    return {name: f"{each.kind}: {each.message}" for name, each in zip(names, problems, strict=True)}
 
 
 def newest_label(session: Session, group: str) -> str:

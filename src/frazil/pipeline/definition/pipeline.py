@@ -431,8 +431,8 @@ class Pipeline:
         if span is None:
             files = [TableFiles.of(session, each, self.folder, **options) for each in self.ingest]
         else:
-            found = (TableFiles.within(session, each, self.folder, span, **options) for each in self.ingest)
-            files = list(itertools.chain.from_iterable(found))
+            tables = (TableFiles.within(session, each, self.folder, span, **options) for each in self.ingest)
+            files = list(itertools.chain.from_iterable(tables))
         done = PipelineRun(self.name, "unchanged", base.snapshot_id, 0.0)
         is_pending = any(each.pending.any() for each in files)
         if not (is_pending or (span is None and self._is_behind(base, session))):

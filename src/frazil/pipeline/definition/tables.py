@@ -11,15 +11,14 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from frazil.arguments import check_fields, checks_of_fields
+from frazil.arguments import check_fields, checks_of_fields, named_function
 from frazil.display import suggest
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.handle.addresses import container_of
 from frazil.pipeline.derivation.declaration import Declaration
-from frazil.pipeline.derivation.definition import from_json
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.repository.paths import absolute
 from frazil.repository.settings.config import VirtualChunkContainer
-from frazil.storage.urls import parse_url
 
 #: The options of an ingest: those of `frazil.pipeline.ingest`, without those that the pipeline sets.
 _OPTIONS: Final = {each.name for each in fields(IngestRequest) if each.init} - {
@@ -83,16 +82,12 @@ def _with_functions(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_with_functions, value))
     if isinstance(value, str) and _FUNCTION.fullmatch(value):
-        module, _, name = value.partition(":")
-        return from_json({"$": "function", "module": module, "name": name})
+        return named_function(value)
     return value
 
 
 def _container(prefix: Any) -> VirtualChunkContainer:
-    if isinstance(prefix, VirtualChunkContainer):
-        return prefix
-    url = parse_url(prefix)
-    return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
+    return prefix if isinstance(prefix, VirtualChunkContainer) else container_of(prefix)
 
 
 @dataclass(frozen=True, slots=True)

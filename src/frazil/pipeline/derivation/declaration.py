@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from frazil.arguments import checked
+from frazil.arguments import checked, named_function
 from frazil.display import suggest
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.handle.repository import Repository
@@ -41,13 +41,13 @@ _OTHERS: Final = {"source", "paths", "to", "limits", *RunOptions.__annotations__
 @functools.cache
 def functions() -> dict[str, Callable[..., Any]]:
     """Return the functions that compute derived arrays, by their public names."""
-    found = {}
+    functions_of = {}
     for module in OPERATION_MODULES:
         for name, each in vars(module).items():
             is_own = inspect.isfunction(each) and each.__module__ == module.__name__
             if is_own and {"source", "paths", "to"} <= inspect.signature(each).parameters.keys():
-                found[name] = each
-    return found
+                functions_of[name] = each
+    return functions_of
 
 
 @functools.cache
@@ -87,7 +87,7 @@ class Declaration:
         here = _nowhere()
         arguments = fields_from_json(
             {
-                key: {"$": "function", **dict(zip(("module", "name"), each.split(":", 1), strict=True))}
+                key: named_function(each)
                 if isinstance(each, str) and ":" in each and "Callable" in str(accepted[key].annotation)
                 else each
                 for key, each in parameters.items()
@@ -106,17 +106,17 @@ class Declaration:
 
         None: the group has no results of a definition. ``BEHIND``: it has results of another one.
         """
-        found = [(each, paths) for each, paths in definitions(session) if each.target == self.group]
-        if not found:
+        stored = [(each, paths) for each, paths in definitions(session) if each.target == self.group]
+        if not stored:
             return None, ()
         expected = self._arguments(fields_to_json(self.operation))
         paths = {each.path for each in arrays_below(session, self.operation.paths)}
-        for definition, _ in found:
-            stored = {absolute(each) for each in definition.arguments.get("paths", ())}
-            is_same = self._arguments(definition.arguments) == expected and stored == paths
-            if definition.operation == self.operation.name and is_same and len(found) == 1:
+        for definition, _ in stored:
+            sources = {absolute(each) for each in definition.arguments.get("paths", ())}
+            is_same = self._arguments(definition.arguments) == expected and sources == paths
+            if definition.operation == self.operation.name and is_same and len(stored) == 1:
                 return DerivedState.CURRENT, ()
-        return DerivedState.BEHIND, tuple(path for _, paths_ in found for path in paths_)
+        return DerivedState.BEHIND, tuple(path for _, results in stored for path in results)
 
     @staticmethod
     def _arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:

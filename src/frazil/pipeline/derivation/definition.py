@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -20,7 +19,7 @@ import xarray as xr
 from xarray import groupers
 from zarr.abc.codec import Codec
 
-from frazil.arguments import misfit
+from frazil.arguments import misfit, named_function
 from frazil.errors import InvalidInputError
 from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_to_text, is_id_text
 from frazil.repository.session.session import Session
@@ -151,15 +150,7 @@ def _function_json(function: Callable[..., Any]) -> Json:
 
 
 def _function_of(value: Json) -> Any:
-    try:
-        member: Any = importlib.import_module(value["module"])
-        for part in value["name"].split("."):
-            member = getattr(member, part)
-    except (ImportError, AttributeError) as error:
-        raise misfit(
-            f"the function `{value['module']}.{value['name']}` cannot be imported: {error}"
-        ) from error
-    return member
+    return named_function(f"{value['module']}:{value['name']}")
 
 
 def to_json(value: Any) -> Any:

@@ -37,7 +37,6 @@ from frazil.pipeline.ingest.families import (
     members_of,
     parts_of,
     problems_of,
-    variables_of,
 )
 from frazil.pipeline.ingest.inspection import Inspection, values_digest
 from frazil.pipeline.ingest.labels import NO_GROWN_DIMS, GrownDims, join_labels, stored_labels
@@ -245,8 +244,11 @@ class Dataset:
         for name in self.encodings.conversions:
             if (variable := self.variables[name]).coordinate:
                 continue
-            found = {str(each.dtype) for each in variables_of(inspection, np.flatnonzero(self.members), name)}
-            text = f"{name} is stored as {variable.dtype}, and is {', '.join(sorted(found))} in the files"
+            layouts = [
+                inspection.layouts[code] for code in np.unique(inspection.layout[self.members]).tolist()
+            ]
+            dtypes = {str(each.variables[name].dtype) for each in layouts if name in each.variables}
+            text = f"{name} is stored as {variable.dtype}, and is {', '.join(sorted(dtypes))} in the files"
             self.problems.append(Problem("dtype", text, fatal=False))
 
     def _join_labels(self, stored: StoredVariables) -> None:

@@ -125,21 +125,20 @@ def parts_of(
 
     Each part also has the coordinates that all of its files have. None: all variables are in all files.
     """
-    codes: dict[str, set[int]] = {}
+    codes_of: dict[str, set[int]] = {}
     for code in np.unique(inspection.layout[files]).tolist():
         for name in inspection.layouts[code].variables:
-            codes.setdefault(name, set()).add(code)
+            codes_of.setdefault(name, set()).add(code)
     names_of: dict[frozenset[int], set[str]] = {}
-    for name, mine in codes.items():
-        names_of.setdefault(frozenset(mine), set()).add(name)
+    for name, each in codes_of.items():
+        names_of.setdefault(frozenset(each), set()).add(name)
     if len(names_of) == 1:
         return [(files, None)]
     parts = []
-    for every, names in names_of.items():
-        mine = set(every)
-        shared = inspection.layouts[min(mine)].variables.items()
-        names |= {name for name, each in shared if each.coordinate and mine <= codes[name]}
-        parts.append((files[np.isin(inspection.layout[files], [*mine])], frozenset(names)))
+    for codes, names in names_of.items():
+        shared = inspection.layouts[min(codes)].variables.values()
+        names |= {each.name for each in shared if each.coordinate and codes <= codes_of[each.name]}
+        parts.append((files[np.isin(inspection.layout[files], [*codes])], frozenset(names)))
     return sorted(parts, key=lambda part: (-len(part[0]), int(part[0][0])))
 
 
@@ -211,11 +210,18 @@ def different_files(
 
 
 def variables_of(inspection: Inspection, files: NDArray[np.int64], name: str) -> Iterator[VariableSchema]:
-    """Yield a variable as each of these files has it, once for each layout and its own attributes."""
+    """Yield a variable of these files, once for each layout and the types of its own attributes.
+
+    Each file may have its own numbers there, so there may be as many of them as files.
+    """
+    forms: set[tuple[int, tuple[tuple[str, type], ...]]] = set()
     for code in np.unique(inspection.encodings[files]).tolist():
         layout, own = divmod(code, len(inspection.owns))
-        if (variable := inspection.layouts[layout].variables.get(name)) is not None:
-            yield with_attributes(variable, inspection.owns[own])
+        types = tuple((key, type(value)) for each, key, value in inspection.owns[own] if each == name)
+        if (layout, types) in forms or name not in inspection.layouts[layout].variables:
+            continue
+        forms.add((layout, types))
+        yield with_attributes(inspection.layouts[layout].variables[name], inspection.owns[own])
 
 
 def problems_of(files: NDArray[np.int64], kind: str, text: str) -> list[FileProblem]:
@@ -448,6 +454,8 @@ class Encodings:
     def __init__(self, inspection: Inspection, *, unpack: bool = False) -> None:
         self.inspection = inspection
         self._unpack = unpack
+        #: The names of variables that a file has as packed values.
+        self.packed: frozenset[str] = frozenset()
         self.variables: dict[str, VariableSchema] = {}
         self.conversions: dict[str, dict[int, Conversion]] = {}
 
@@ -456,6 +464,9 @@ class Encodings:
     ) -> Iterator[FileProblem]:
         """Choose the encodings, and yield the problems of files that cannot be converted to them."""
         inspection = self.inspection
+        owns = np.concatenate([np.empty(0, np.int64), *(inspection.own[each.files] for each in families)])
+        used = (inspection.owns[code] for code in np.unique(owns).astype(int).tolist())
+        self.packed = frozenset(name for own in used for name, attribute, _ in own if attribute in PACKING)
         self.variables = {name: each for one in reversed(families) for name, each in one.variables().items()}
         parents = {
             str(each.attrs["bounds"]): name
@@ -472,7 +483,7 @@ class Encodings:
                 if name in family.layout.variables and family.layout.variables[name].dtype.kind in "iuf"
                 if family.layout.is_converted(name) or is_time(family.variable(name).attrs.get("units"))
             ]
-            if not mine or (self._unpack and self.is_packed(name, mine)):
+            if not mine or (self._unpack and name in self.packed):
                 continue
             parent = None if is_time(variable.attrs.get("units")) else parents.get(name)
             times = in_files.get(parent or "", {})
@@ -506,7 +517,7 @@ class Encodings:
         units, stored_units = (each and each.attrs.get("units") for each in (variable, stored))
         fits = stored is None or units == stored_units or (is_time(units) and is_time(stored_units))
         # Packed numbers of another dtype decode to other values.
-        is_packed = self.is_packed(name, families)
+        is_packed = name in self.packed
 
         def is_inexact(family: FileFamily) -> bool:
             """Return whether some labels, or values of a scalar, have no exact conversion."""
@@ -551,14 +562,6 @@ class Encodings:
                 break
         self.variables[name], self.conversions[name], refused = results[0]
         return refused
-
-    def is_packed(self, name: str, families: Sequence[FileFamily]) -> bool:
-        """Return whether a file of these families has packed values of a variable."""
-        return any(
-            not each.attrs.keys().isdisjoint(PACKING)
-            for family in families
-            for each in variables_of(self.inspection, family.files, name)
-        )
 
     def values(
         self, name: str, values: NDArray[Any], files: NDArray[np.int64]

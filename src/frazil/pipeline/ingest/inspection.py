@@ -409,10 +409,11 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
                 return replace(_state(url, spec.access), problem=problem, unfit=unfit)
             grow = [dim for dim in schema.dims if dim in spec.grow and dim != spec.dim]
             individual = individual_names(schema, spec.dim)
-            individual -= {name for name, each in schema.variables.items() if {*grow} & {*each.dims}}
-            labelled = _labelled_values(reader, schema, spec.dim, grow) if grow else _NO_LABELS
-            others = {name: each for name, each in schema.variables.items() if not {*grow} & {*each.dims}}
-            shared = replace(schema, variables=others)
+            labelled, shared = _NO_LABELS, schema
+            if grow:
+                labelled = _labelled_values(reader, schema, spec.dim, grow)
+                variables = {k: each for k, each in schema.variables.items() if not {*grow} & {*each.dims}}
+                individual, shared = individual & variables.keys(), replace(schema, variables=variables)
             values, digests, scalars = _small_values(reader, shared, spec.dim, individual)
             virtual = _virtual(reader, schema, spec, checked) if spec.virtual else None
     except MissingExtraError as error:  # not a problem of the file: the driver raises it
@@ -455,6 +456,8 @@ def group_of(schema: FileSchema, groups: Mapping[str, Mapping[str, Any]]) -> str
     The keys of a rule are ``calendar``, dimensions (their length), ``file`` (a pattern of its name), and
     attributes of the file.
     """
+    if not groups:
+        return ""
     calendars = {
         str(each.attrs.get("calendar", "standard"))
         for each in schema.variables.values()

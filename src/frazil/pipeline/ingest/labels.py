@@ -9,16 +9,16 @@ moves. A file has its values at the positions of its labels, and all other value
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.arguments import misfit
-from frazil.cf import missing_element_of
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.arrays import target_array
 from frazil.pipeline.ingest.inspection import COMPARED, Inspection, LabelledValues
 from frazil.pipeline.ingest.options import FileProblem
 from frazil.pipeline.ingest.steps import positions, same
@@ -101,10 +101,8 @@ def join_labels(
                     len(labels[dim]) if dim in labels else size
                     for dim, size in zip(named, mine.shape, strict=True)
                 )
-                values[name], known[name] = (
-                    _nothing(variables[name], shape, mine.dtype),
-                    np.zeros(shape, np.bool_),
-                )
+                missing = target_array(replace(variables[name], dtype=mine.dtype), name, None, 0).missing
+                values[name], known[name] = np.full(shape, missing, mine.dtype), np.zeros(shape, np.bool_)
             wrong = known[name][at] & ~same(values[name][at], mine.astype(values[name].dtype))
             if wrong.any() and code is not None and not is_lenient:
                 where = files[inspection.labelled[files] == code]
@@ -135,13 +133,6 @@ def _union(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return joined.astype(parts[0].dtype)
 
 
-def _nothing(variable: VariableSchema, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    missing = missing_element_of(variable.attrs, dtype) if dtype.kind in "iuf" else None
-    if missing is None and dtype.kind == "f":
-        missing = np.nan
-    return np.zeros(shape, dtype) if missing is None else np.full(shape, missing, dtype)
-
-
 def _groups(places: Sequence[NDArray[np.int64]], length: int) -> list[int]:
     """Return a number for each set of positions: sets with a common position have the same number."""
     owner = np.full(length, -1, np.int64)
@@ -154,7 +145,9 @@ def _groups(places: Sequence[NDArray[np.int64]], length: int) -> list[int]:
 
 
 def stored_labels(
-    dims: Sequence[str], variables: Mapping[str, VariableSchema], values_of: Any
+    dims: Sequence[str],
+    variables: Mapping[str, VariableSchema],
+    values_of: Callable[[str], NDArray[Any] | None],
 ) -> dict[str, NDArray[Any]]:
     """Return the labels of the group, and its variables that only have dimensions that grow."""
     result: dict[str, NDArray[Any]] = {}

@@ -349,8 +349,7 @@ def _family_arrays(
     others: list[TargetArray] = []
     for name in sorted(names, key=lambda each: family.layout.variables[each].coordinate):
         variable = family.variable(name)
-        packed = dataset.encodings.is_packed(name, [family]) if request.unpack else False
-        unpacked = packed and not variable.coordinate
+        unpacked = request.unpack and not variable.coordinate and name in dataset.encodings.packed
         if name in dataset.variables:
             variable = with_encoding(variable, dataset.variables[name])
         if unpacked:

@@ -109,17 +109,17 @@ class TaskContext:
 
 def joined_tasks(parts: Sequence[Tasks]) -> Tasks:
     """Join the tasks of several groups: their arrays get other numbers."""
+    contexts = [each for each in parts if each.shared is not None]
+    if len(contexts) < 2:
+        return contexts[0] if contexts else parts[0]
     arrays: list[PlannedArray] = []
     items: list[IngestItem] = []
-    contexts = [each for each in parts if each.shared is not None]
     for part in contexts:
         start = len(arrays)
         arrays += part.shared.arrays
         for item in part.items:
             boxes = tuple(replace(box, array=box.array + start) for box in item.boxes)
             items.append(replace(item, boxes=boxes))
-    if not contexts:
-        return parts[0]
     shared = TaskContext(tuple(arrays), contexts[0].shared.access)
     return replace(
         contexts[0], items=items, shared=shared, reads=tuple(path for part in parts for path in part.reads)

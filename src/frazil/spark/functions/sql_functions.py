@@ -509,9 +509,9 @@ def table_function(table: str, profiles: source_options.Profiles) -> Any:
             columns = {"path": path, "options": options, **named}
             values = {name: each[0].as_py() for name, each in columns.items() if each is not None}
             query = profiles.resolve(options_of_call(values, use))
-            found = repository_tables.table(source_options.repository_at(query), query | {"table": table})
+            rows = repository_tables.table(source_options.repository_at(query), query | {"table": table})
             # Sail (0.7) fails without a batch, and a table without rows has none.
-            yield found if len(found) else pa.RecordBatch.from_pylist([], found.schema)
+            yield rows if len(rows) else pa.RecordBatch.from_pylist([], rows.schema)
 
     Function.__name__ = Function.__qualname__ = f"frazil_{table}"
     return arrow_udtf(Function, returnType=to_spark(repository_tables.SCHEMAS[table]))
