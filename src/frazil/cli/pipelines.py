@@ -121,10 +121,15 @@ def pipeline_status(output: Output, file: _File) -> None:
 
 
 @verb("pipeline show")
-def pipeline_show(output: Output, file: _File) -> None:
+def pipeline_show(output: Output, file: _File, mermaid: Annotated[bool, option()] = False) -> None:
     """Show the steps of a pipeline: files, groups, derived arrays, and the publication.
+
+    Args:
+        mermaid: Print a flowchart of Mermaid. GitHub and GitLab draw it between ```mermaid and ```.
 
     Examples:
         frazil pipeline show feed.toml
+        frazil pipeline show feed.toml --mermaid > feed.mmd
     """
-    _emit(output, _pipeline(output, file).graph())
+    graph = _pipeline(output, file).graph()
+    output.emit(asdict(graph), (graph.mermaid() if mermaid else str(graph)).splitlines())

@@ -81,6 +81,47 @@ def test_texts(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "newest in /weather: 2026-01-02 18:00:00" in capsys.readouterr().out
 
 
+def test_flowchart(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Groups that others read have no arrow to the publication, and labels have no characters of HTML."""
+    rain = """
+[[ingest]]
+files = ["rain_<1>.nc", 'x";y.nc']
+group = "/rain"
+
+[[derived]]
+operation = "coarsen"
+sources = ["/rain/r", "/static/mask"]
+factors = {time = 2}
+to = "/half"
+"""
+    (archive / "feed.toml").write_text(DEFINITION + rain)
+    command("show", "--mermaid")
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "flowchart LR"
+    assert [line.strip() for line in lines] == [
+        'n0[/"t2m_#42;.nc"/]',
+        'n1["/weather"]',
+        'n0 -- "ingest" --> n1',
+        'n2[/"rain_#60;1#62;.nc<br>x#34;#59;y.nc"/]',
+        'n3["/rain"]',
+        'n2 -- "ingest" --> n3',
+        'n4["/daily"]',
+        'n1 -- "coarsen" --> n4',
+        'n5["/climatology"]',
+        'n4 -- "climatology" --> n5',
+        'n6["/static/mask"]',
+        'n7["/half"]',
+        'n3 -- "coarsen" --> n7',
+        'n6 -- "coarsen" --> n7',
+        'n8{{"publish, 1 rules"}}',
+        "n5 --> n8",
+        "n7 --> n8",
+        'n9(["branch main"])',
+        "n8 --> n9",
+    ]
+    assert document(capsys, "show", "--mermaid") == document(capsys, "show")
+
+
 def test_backfill(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command("run")
     assert command("backfill", "--from", "2026-01-02", "--to", "2026-01-02T06:00") == 0

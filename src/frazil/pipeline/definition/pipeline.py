@@ -32,6 +32,7 @@ from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
 from frazil.lazy_names import ModuleOnDemand
 from frazil.pipeline.definition.files import Label, TableFiles, newest_label, problems_of, quarantined
+from frazil.pipeline.definition.record import no_work, record_job, record_of
 from frazil.pipeline.definition.results import (
     Outcome,
     PipelineGraph,
@@ -360,6 +361,12 @@ class Pipeline:
             repo.set_default_commit_metadata({"author": ", ".join(self.owners)})
         return repo, is_first
 
+    def _record(self) -> dict[str, Any]:
+        """Return the definition as JSON, for the attributes of its record."""
+        names = ("owners", "branch", "tag", "versions", "days")
+        others = {each: getattr(self, each) for each in names}
+        return record_of(self.name, self.ingest, self.derived, self.rules, others)
+
     def _tip(self, repo: Repository) -> Version:
         return Version.of(repo, branch=self.branch if self.branch in repo.list_branches() else "main")
 
@@ -491,6 +498,10 @@ class Pipeline:
         if behind:
             plan.apply()
         new = [each.path for each in rows if any(each.path.startswith(f"{group}/") for group in computed)]
+        if repo.lookup_branch(branch) != repo.lookup_branch(self.branch) and (
+            job := record_job(target, self._record())
+        ):
+            run_job(job, self.engine)
         return results, tuple(dict.fromkeys((*new, *behind)))
 
     def _finished(self, repo: Repository, done: PipelineRun, started: float) -> PipelineRun:
@@ -587,8 +598,4 @@ def _deletion(target: Target, paths: Sequence[str]) -> Job:
         return Tasks([])
 
     message = f"Delete {len(paths)} derived arrays, whose definition has changed"
-    return Job("delete", target, prepare, _no_work, writes=tuple(paths), message=message)
-
-
-def _no_work(fork: Any, shared: Any, item: Any) -> Any:
-    raise AssertionError("a deletion has no tasks")
+    return Job("delete", target, prepare, no_work, writes=tuple(paths), message=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -213,3 +214,59 @@ class PipelineGraph(_Lines):
 
     def _lines(self) -> Iterator[str]:
         yield from (f"{', '.join(inputs)} -> {how} -> {output}" for inputs, how, output in self.steps)
+
+    def mermaid(self) -> str:
+        """Return the graph as a flowchart of Mermaid, which pages of GitHub and GitLab draw.
+
+        A box is a group. An arrow into it has the name of the operation. Groups that no step reads have an
+        arrow to the publication, which checks the rules for all groups.
+
+        Returns:
+            The text of the flowchart.
+
+        Examples:
+            >>> from frazil.pipeline import PipelineGraph
+            >>> steps = ((("a.nc",), "ingest", "/a"), (("/a",), "publish, 0 rules", "branch main"))
+            >>> print(PipelineGraph(steps).mermaid())
+            flowchart LR
+                n0[/"a.nc"/]
+                n1["/a"]
+                n0 -- "ingest" --> n1
+                n2{{"publish, 0 rules"}}
+                n1 --> n2
+                n3(["branch main"])
+                n2 --> n3
+        """
+        (*steps, (groups, rules, branch)), lines = self.steps, ["flowchart LR"]
+        numbers, read = dict[str, int](), set[str]()
+
+        def number(key: str, text: str, shape: str = '["{}"]') -> int:
+            if key not in numbers:
+                numbers[key] = len(numbers)
+                lines.append(f"    n{numbers[key]}{shape.format(_mermaid(text))}")
+            return numbers[key]
+
+        for inputs, how, output in steps:
+            if how == "ingest":
+                sources = [number("files: " + ", ".join(inputs), "\n".join(inputs), '[/"{}"/]')]
+            else:
+                found = [_group_of(each, numbers) or each for each in inputs]
+                read.update(found)
+                sources = [number(each, each) for each in dict.fromkeys(found)]
+            target = number(output, output)
+            lines += [f'    n{each} -- "{_mermaid(how)}" --> n{target}' for each in sources]
+        gate = number("rules: ", rules, '{{{{"{}"}}}}')
+        lines += [f"    n{numbers[each]} --> n{gate}" for each in groups if each not in read]
+        lines.append(f"    n{gate} --> n{number('branch: ', branch, '(["{}"])')}")
+        return "\n".join(lines)
+
+
+def _group_of(path: str, groups: Iterable[str]) -> str | None:
+    """Return the innermost of the groups that has a path."""
+    above = [each for each in groups if f"{path}/".startswith(f"{each.rstrip('/')}/")]
+    return max(above, key=len, default=None)
+
+
+def _mermaid(text: str) -> str:
+    """Return a text for a place between quotation marks in Mermaid, whose labels are HTML."""
+    return re.sub(r"[^\w\s/.,:(){}=@+-]", lambda match: f"#{ord(match[0])};", text).replace("\n", "<br>")

@@ -332,7 +332,7 @@ class BlockRun:
         for coordinate in outputs.coordinates:
             self._write_coordinate(session, coordinate)
         for path, attributes in outputs.group_attributes.items():
-            _add_attributes(session, path, attributes)
+            add_attributes(session, path, attributes)
         items = [*self._transfer(session), *self._items(session, 0)]
         return Tasks(items, (None if source is session else source, tuple(self.computed)))
 
@@ -662,7 +662,8 @@ def _replace_refs(session: Session, path: str, table: ChunkTable) -> bool:
     return bool(changed.any() or extra.any())
 
 
-def _add_attributes(session: Session, path: str, attributes: Json) -> None:
+def add_attributes(session: Session, path: str, attributes: Json) -> None:
+    """Add attributes to a group, and create it with those above it if it does not exist."""
     create_groups(session, session, "/", path)
     document = json.loads(session.workspace.require_node(path).user_data)
     both = {**(document.get("attributes") or {}), **attributes}

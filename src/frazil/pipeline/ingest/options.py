@@ -37,6 +37,7 @@ from frazil.readers.files import local_path, object_storage, object_validator
 from frazil.readers.registry import FileAccess, require_format, require_units
 from frazil.remedies import Remedy, argument, joined
 from frazil.repository.settings.config import VirtualChunkContainer
+from frazil.storage.option_names import shown_url
 from frazil.storage.urls import parse_url
 
 #: The number of problems that an error lists. `Report` has all of them.
@@ -316,6 +317,12 @@ class SourceFiles:
 _HASHED: Final = re.compile(r"[^/\\]* \([0-9a-f]{16}\)")
 
 
+def public_name(url: str) -> str:
+    """Return a name of a file or of a glob for readers: a URL without secrets, or a name without a folder."""
+    path = local_path(url)
+    return shown_url(url) if path is None else re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+
+
 def ledger_name(url: str) -> str:
     """Return the name of a file in a ledger: a URL, or of a local file its name, and a hash of its path.
 
@@ -324,8 +331,7 @@ def ledger_name(url: str) -> str:
     """
     if _HASHED.fullmatch(url) or (path := local_path(url)) is None:
         return url
-    name = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
-    return f"{name} ({hashlib.sha256(path.encode()).hexdigest()[:16]})"
+    return f"{public_name(url)} ({hashlib.sha256(path.encode()).hexdigest()[:16]})"
 
 
 def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
