@@ -5,30 +5,48 @@ import type { Node, Snapshot } from "../format/types";
 import { last } from "../page/text";
 import { attributes, isArray, isHidden } from "./nodes";
 
-/** An array in the graph, what makes it (empty for a source that nothing makes), and its place. */
+/** An array, and what makes it from which arrays: nothing for a source that nothing makes. */
 export type Derivation = {
   readonly path: string;
   readonly operation: string;
   readonly sources: readonly string[];
-  readonly column: number;
-  readonly row: number;
 };
+
+/** A derived array, and what its definition says. */
+export interface Result {
+  readonly node: Node;
+  /** The node with the definition, and a digest for each chunk. Each computation changes it. */
+  readonly table: Node;
+  readonly operation: string;
+  /** The group of the results of one call. */
+  readonly target: string;
+  /** Undefined for a source that the version does not have. */
+  readonly sources: readonly (Node | undefined)[];
+}
 
 const TABLES = "/.frazil/derived/";
 
-/** What the arrays at and below a path are made of, and what is made of them. Sources come first. */
-export function derivations(snapshot: Snapshot, path: string): Derivation[] {
+export function results(snapshot: Snapshot): Result[] {
   const nodes = new Map(snapshot.nodes.map((node) => [node.id, node]));
+  return snapshot.nodes
+    .filter((node) => isArray(node) && node.path.startsWith(TABLES))
+    .flatMap((table) => {
+      const { operation, sources, target } = attributes(table);
+      const node = nodes.get(table.path.slice(TABLES.length));
+      if (!node || isHidden(node.path) || isCoordinate(node) || !Array.isArray(sources)) return [];
+      const present = sources
+        .map((each) => record(each))
+        .map(({ node: id, path }) => nodes.get(String(id)) ?? snapshot.node(String(path)));
+      return [{ node, table, operation: String(operation), target: String(target), sources: present }];
+    });
+}
+
+/** What the arrays at and below a path are made of, and what is made of them. */
+export function derivations(snapshot: Snapshot, path: string): Derivation[] {
   const made = new Map<string, { operation: string; sources: string[] }>();
-  for (const table of snapshot.nodes.filter((node) => isArray(node) && node.path.startsWith(TABLES))) {
-    const { operation, sources } = attributes(table);
-    const result = nodes.get(table.path.slice(TABLES.length));
-    if (!result || isHidden(result.path) || isCoordinate(result) || !Array.isArray(sources)) continue;
-    const present = sources
-      .map((each) => record(each))
-      .map(({ node, path: former }) => nodes.get(String(node)) ?? snapshot.node(String(former)));
-    const drawn = present.filter((node) => node && !isCoordinate(node)).map((node) => node?.path ?? "");
-    made.set(result.path, { operation: String(operation), sources: drawn });
+  for (const { node, operation, sources } of results(snapshot)) {
+    const drawn = sources.filter((each) => each && !isCoordinate(each)).map((each) => each?.path ?? "");
+    made.set(node.path, { operation, sources: drawn });
   }
   const edges = [...made].flatMap(([to, { sources }]) => sources.map((from) => [from, to] as const));
   const below = path === "/" ? path : `${path}/`;
@@ -39,23 +57,7 @@ export function derivations(snapshot: Snapshot, path: string): Derivation[] {
       size = shown.size;
       for (const edge of edges) if (shown.has(edge[end])) shown.add(end ? edge[0] : edge[1]);
     }
-  const columns = new Map<string, number>();
-  const columnOf = (each: string): number => {
-    const found = columns.get(each);
-    if (found !== undefined) return found;
-    columns.set(each, 0); // while its sources are looked for, which may be a circle
-    columns.set(each, Math.max(-1, ...(made.get(each)?.sources ?? []).map(columnOf)) + 1);
-    return columnOf(each);
-  };
-  const rows: number[] = [];
-  return [...shown]
-    .sort((one, other) => columnOf(one) - columnOf(other) || (one < other ? -1 : 1))
-    .map((each) => {
-      const column = columnOf(each);
-      const row = rows[column] ?? 0;
-      rows[column] = row + 1;
-      return { operation: "", sources: [], ...made.get(each), path: each, column, row };
-    });
+  return [...shown].sort().map((each) => ({ operation: "", sources: [], ...made.get(each), path: each }));
 }
 
 const isCoordinate = (node: Node): boolean =>

@@ -51,8 +51,12 @@ export async function* commitsBack(
 const ownFacts = ({ history }: Repository, row: number): Properties =>
   record(history.metadata(row)["__frazil"]);
 
+/** Whether a commit moved bytes and wrote no data. */
+export const isCompaction = (repository: Repository, row: number): boolean =>
+  ownFacts(repository, row)["compaction"] === true;
+
 /** Rows of the versions that a commit merged into its branch. */
-function mergedRows(repository: Repository, row: number): number[] {
+export function mergedRows(repository: Repository, row: number): number[] {
   const { parents } = ownFacts(repository, row);
   return Array.isArray(parents)
     ? parents
@@ -148,8 +152,7 @@ export async function chunkWriters(
   const written = (row: number, changes: Changes): Int32Array => {
     if (changes.newArrays.includes(node.id)) return all();
     const item = changes.updatedChunks.find((each) => each.nodeId === node.id);
-    const isCompaction = ownFacts(repository, row)["compaction"] === true; // it moves bytes and writes no data
-    return item && !isCompaction ? rowsAt(item.coords) : new Int32Array();
+    return item && !isCompaction(repository, row) ? rowsAt(item.coords) : new Int32Array();
   };
   const assign = (commit: number, chunks: Int32Array, among?: Uint8Array): void => {
     for (const chunk of chunks) {

@@ -19,6 +19,7 @@ import { summary } from "../array/references";
 import { product } from "../base/lists";
 import { numberOf } from "../cf/cf";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
+import { Graph } from "../page/graph";
 import { Facts, More, OnRequest, Table, Wait } from "../page/parts";
 import { address, useLoad } from "../page/state";
 import { bytes, count, json, last, number, plural } from "../page/text";
@@ -155,39 +156,27 @@ export function Overview({ node, branch, snapshot, version }: OverviewProps): VN
   );
 }
 
-const CELL = { width: 240, height: 44 } as const; // of the graph of derived arrays
 const MOST_DERIVED = 500;
 
 /** The graph of what an array, or the arrays of a group, are made of, and of what is made of them. */
 function Derived({ path, snapshot, version }: { path: string; snapshot: Snapshot; version: string }): VNode {
-  const drawn = useMemo(() => derivations(snapshot, path), [snapshot, path]);
+  const drawn = useMemo(
+    () =>
+      derivations(snapshot, path).map((each) => ({
+        id: each.path,
+        title: each.path,
+        kind: each.operation || "array",
+        href: address({ page: "node", version, path: each.path }),
+        sources: each.sources,
+      })),
+    [snapshot, path, version],
+  );
   if (!drawn.length) return <></>;
   if (drawn.length > MOST_DERIVED) return <p class="quiet">{plural(drawn.length, "derived array")}.</p>;
-  const places = new Map(drawn.map((each) => [each.path, each]));
-  const x = (each: { column: number }): number => each.column * CELL.width + 4;
-  const y = (each: { row: number }): number => each.row * CELL.height + 16;
-  const end = (of: "column" | "row"): number => Math.max(...drawn.map((each) => each[of])) + 1;
   return (
     <>
       <h3>Derived arrays</h3>
-      <svg class="derived" width={end("column") * CELL.width} height={end("row") * CELL.height} role="list">
-        {drawn.map((each) => (
-          <g key={each.path} role="listitem">
-            {each.sources.map((name) => {
-              const from = places.get(name);
-              return from && <path d={`M${x(from)},${y(from) + 8} L${x(each)},${y(each) + 8}`} />;
-            })}
-            <a href={address({ page: "node", version, path: each.path })}>
-              <text x={x(each)} y={y(each)}>
-                {each.path}
-              </text>
-            </a>
-            <text class="quiet" x={x(each)} y={y(each) + 22}>
-              {each.operation && `by ${each.operation} from ${each.sources.join(", ")}`}
-            </text>
-          </g>
-        ))}
-      </svg>
+      <Graph label="Derived arrays" boxes={drawn} />
     </>
   );
 }

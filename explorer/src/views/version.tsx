@@ -14,8 +14,10 @@ import { resolve } from "../page/route";
 import { address, afterwards, go, route, setQuery, snapshotOf, useLoad } from "../page/state";
 import { count, last, minute, parent, plural } from "../page/text";
 import { Data } from "../values/data";
+import { pipelines } from "../versions/pipeline";
 import { Version } from "./diff";
 import { Overview, shapeText } from "./overview";
+import { Pipelines } from "./pipeline";
 
 export function VersionView({ reader: of }: { reader: Reader }): VNode {
   const { repository } = of;
@@ -202,13 +204,33 @@ const TABS = [
   ["data", "Data"],
 ] as const;
 
+const ROOT_TABS = [
+  ["about", "About"],
+  ["pipeline", "Pipeline"],
+] as const;
+
 type NodeTabsProps = NodeViewProps & { node: Node; branch: Branch | undefined };
 
 function NodeTabs({ node, branch, ...props }: NodeTabsProps): VNode {
   const { query } = route.value;
   const overview = <Overview node={node} branch={branch} {...props} />;
-  if (!isArray(node)) return overview;
-  const view = query["view"] ?? "about";
+  const found = useMemo(() => (node.path === "/" ? pipelines(props.snapshot) : []), [node, props.snapshot]);
+  if (!isArray(node)) {
+    if (!found.length) return overview;
+    const isPipeline = query["view"] === "pipeline";
+    return (
+      <div class="column fill">
+        <Tabs
+          label="Views of the version"
+          tabs={ROOT_TABS}
+          active={isPipeline ? "pipeline" : "about"}
+          onSelect={(view) => setQuery({ view }, false)}
+        />
+        {isPipeline ? <Pipelines {...props} of={found} /> : overview}
+      </div>
+    );
+  }
+  const view = TABS.find(([name]) => name === query["view"])?.[0] ?? "about";
   const select = (name: string): void => {
     const grid = gridShape(node);
     // The map counts chunks where the picture counts values

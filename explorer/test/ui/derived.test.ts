@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { derivations } from "../../src/array/derived";
+import { layered } from "../../src/base/layers";
 import type { Node, Snapshot } from "../../src/format/types";
+import { present } from "../present";
 
 const array = (path: string, id: string, attributes = {}, dimensions = ["y", "x"]): Node =>
   ({
@@ -26,11 +28,14 @@ const snapshot = (...nodes: Node[]): Snapshot => {
   return { id: "version", nodes, node: (path: string) => paths.get(path) } as unknown as Snapshot;
 };
 
-const graph = (of: Snapshot, path = "/"): string[] =>
-  derivations(of, path).map(
-    ({ path: name, operation, sources, column, row }) =>
-      `${column},${row} ${name} ${operation} ${sources.join(" ")}`,
-  );
+function graph(of: Snapshot, path = "/"): string[] {
+  const drawn = new Map(derivations(of, path).map((each) => [each.path, each]));
+  const { items } = layered([...drawn.values()].map(({ path: id, sources }) => ({ id, sources })));
+  return items.map(({ id = "", column, row }) => {
+    const { operation, sources } = present(drawn.get(id));
+    return `${column},${row} ${id} ${operation} ${sources.join(" ")}`;
+  });
+}
 
 const CHAIN = snapshot(
   array("/data/t", "A"),
