@@ -223,7 +223,7 @@ export function boxesOf(
   add("rules", "rules", [...ends], {
     title: !audit ? all : audit.isPassed ? `${all} passed` : `${count(wrong)} of ${all} failed`,
     href: failed && at(failed),
-    notes: [audit ? timeOf(audit) : "no check found"],
+    notes: [audit ? timeOf(audit) : "no check found", ...(failed ? [`on ${failed}`] : [])],
     tone: !audit ? "" : audit.isPassed ? "good" : "bad",
     more: (audit?.rows ?? []).map(
       ({ ok, rule, path, found, expected }) =>
