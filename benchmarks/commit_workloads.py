@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from commit_peers import DURABLE, NO_FLUSH, WAL
-from workload import REFERENCE, Workload, at_most
+from workload import FRAZIL, REFERENCE, Workload, at_most
 from writer_workloads import WRITERS
 
 COMMIT, LASTING = "a commit, ms", "a commit in the history, ms"
@@ -89,6 +89,15 @@ COMMITS: Final = (
             {"difference, s": "one core: the reference uses both. Of its processor time, it is 0.25"},
         ),
         rounds=3,
+    ),
+    Workload(
+        "A thousand workers with a thousand chunks each: detached snapshots and pickled forks",
+        "integration.snapshots",
+        {"workers": 1000, "chunks": 1000},
+        {"workers": 3, "chunks": 20},
+        (FRAZIL, "pickled forks"),
+        targets=at_most(None, {"merge and commit, processor s": 2.0, "memory, MiB": 64}),
+        rounds=1,
     ),
     Workload(
         "100 forks with a million references",

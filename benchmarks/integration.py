@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,49 @@ def forks(implementation: str, number: int, references: int) -> Measured:
         with out.seconds_of_all("unpickle"):
             pickle.loads(data)
         out["pickle, MiB"] = len(data) / 2**20
+    return out
+
+
+def snapshots(implementation: str, workers: int, chunks: int) -> Measured:
+    """Measure the merge and the commit of workers: detached snapshots of Frazil, or pickled forks."""
+    frazil = importlib.import_module("frazil")
+    out = Measured()
+    with scratch() as root:
+        path = Path(root, "repo")
+        repo = frazil.Repository.create(
+            str(path), config=frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+        )
+        with repo.transaction("main", message="array") as store:
+            zarr.create_array(store, name="t", shape=(workers * chunks,), chunks=(1,), dtype="i4")
+        session = repo.writable_session("main")
+        results: list[Any] = []
+        for start in range(0, workers * chunks, chunks):
+            own = repo.writable_session("main") if implementation == "frazil" else session.fork()
+            array = zarr.open_array(own.store, path="t")
+            array[start : start + chunks] = np.arange(start + 1, start + chunks + 1)
+            results.append(own.flush("part") if implementation == "frazil" else pickle.dumps(own))
+
+        def merge(session: Any) -> None:
+            if implementation == "frazil":
+                frazil.Repository.open(str(path)).merge_snapshots("main", results, "merged")
+            else:
+                session.merge(*map(pickle.loads, results))
+                session.commit("merged")
+
+        tip = repo.lookup_branch("main")
+        shutil.copytree(path, Path(root, "copy"))
+        with out.seconds_of_all("merge and commit"):
+            merge(session)
+        out["repo, kB"] = (path / "repo").stat().st_size / 1000
+        # Once more, because the measurement of memory takes time.
+        shutil.rmtree(path)
+        Path(root, "copy").rename(path)
+        session = frazil.Repository.open(str(path)).writable_session("main")
+        assert session.snapshot_id == tip
+        tracemalloc.start()
+        merge(session)
+        out["memory, MiB"] = tracemalloc.get_traced_memory()[1] / 2**20
+        tracemalloc.stop()
     return out
 
 

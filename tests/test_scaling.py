@@ -48,7 +48,7 @@ from frazil.maintenance.expiration import expire
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.storage.memory import MemoryStorage
-from frazil.survey.columns import RangeSums, id_digests
+from frazil.survey.columns import RangeSums, id_digests, no_ids
 from frazil.survey.survey import read_files
 
 ID: Final = b"manifest-id!"
@@ -405,7 +405,7 @@ def drop_the_dead(info: RepoInfo) -> None:
     """All but a few versions are on no branch."""
     chain = info.snapshots.chain(info.snapshots.find_snapshot(info.branches["main"]))
     alone = dataclasses.replace(info, branches={"main": info.snapshots.id_of(int(chain[-2]))}, tags={})
-    assert len(without_expired(alone, info.snapshots.ids()).snapshots) == 2
+    assert len(without_expired(alone, info.snapshots.ids(), no_ids()).snapshots) == 2
 
 
 def read(storage: MemoryStorage, kind: FileKind[Any]) -> Any:

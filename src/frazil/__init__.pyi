@@ -73,6 +73,7 @@ from frazil.errors import InternalError as InternalError
 from frazil.errors import InvalidIndexError as InvalidIndexError
 from frazil.errors import InvalidInputError as InvalidInputError
 from frazil.errors import InvalidMetadataError as InvalidMetadataError
+from frazil.errors import MergeConflictError as MergeConflictError
 from frazil.errors import MissingExtraError as MissingExtraError
 from frazil.errors import NodeNotFoundError as NodeNotFoundError
 from frazil.errors import NotFoundError as NotFoundError

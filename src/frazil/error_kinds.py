@@ -182,7 +182,7 @@ class ErrorKind(StrEnum):
     UNCOMMITTED_CHANGES = "uncommitted-changes"
     """A kind of icechunk, which Frazil never raises."""
     MERGE_FAILED = "merge-failed"
-    """Two forks changed the same chunk or node. Let each task write its own chunks."""
+    """Two forks or detached snapshots changed the same chunk or node. Let each task write its own chunks."""
     NOT_ALLOWED = "not-allowed"
     """An argument or option that is not possible here. See the message."""
     UNIMPLEMENTED = "unimplemented"

@@ -139,18 +139,44 @@ class RebaseFailedError(ConflictError):
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
         self.snapshot = snapshot
         self.conflicts: Final = list(conflicts)
-        count = len(self.conflicts)
-        first = "; ".join(map(_conflict, self.conflicts[:_CONFLICTS_NAMED]))
-        more = f"; and {count - _CONFLICTS_NAMED} more" if count > _CONFLICTS_NAMED else ""
-        super().__init__(
-            message=f"rebase failed on snapshot {snapshot}: {count} conflict{'' if count == 1 else 's'}"
-            f"{': ' if first else ''}{first}{more}"
-        )
+        super().__init__(message=f"rebase failed on snapshot {snapshot}: {self._listing()}")
         self.with_remedy("{}", advice or _ADVICE, shell="Run the command again")
         self.args: tuple[Any, ...] = (snapshot, self.conflicts)
 
+    def _listing(self) -> str:
+        """Return the number of conflicts, and the first of them."""
+        count = len(self.conflicts)
+        first = "; ".join(map(_conflict, self.conflicts[:_CONFLICTS_NAMED]))
+        more = f"; and {count - _CONFLICTS_NAMED} more" if count > _CONFLICTS_NAMED else ""
+        return f"{count} conflict{'' if count == 1 else 's'}{': ' if first else ''}{first}{more}"
+
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
+
+
+class MergeConflictError(RebaseFailedError):
+    """Two versions that ``Repository.merge_snapshots`` should combine changed the same data. Nothing changed.
+
+    Attributes:
+        snapshot: The id of a detached snapshot.
+        other: The id of the version that it conflicts with: another detached snapshot, or the tip of the
+            branch.
+        conflicts: The conflicts between the two, as ``Conflict``.
+    """
+
+    default_kind = ErrorKind.MERGE_FAILED
+
+    def __init__(
+        self, snapshot: str, other: str = "", conflicts: Sequence[Any] = (), reason: str = ""
+    ) -> None:
+        super().__init__(snapshot, conflicts)
+        self.other = other
+        self.problem: str = f"cannot merge snapshot {snapshot} with {other}: {reason or self._listing()}"
+        self.with_remedy("Nothing was merged. Merge without one of them, and write its data again", shell="")
+        self.args: tuple[Any, ...] = (snapshot, other, self.conflicts)
+
+    def _shown(self) -> str:
+        return f'snapshot="{self.snapshot}", other="{self.other}", conflicts={self.conflicts}'
 
 
 class StaleReadError(RebaseFailedError):

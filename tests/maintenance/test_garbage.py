@@ -75,6 +75,8 @@ def _littered(version: int) -> MemoryStorage:
             session.workspace.writer.flush()
         else:
             session.flush("on no branch")
+    for lease in repo.upkeep.leases():
+        repo.upkeep.break_lease(lease.id)  # that of the flush
     return storage
 
 

@@ -214,14 +214,18 @@ def play_flush(schedule: Schedule, version: int) -> str:
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_flush_between_any_two_requests_of_a_collection(first: int, version: int) -> None:
-    """And the other way round. Nothing conditional is written for a flush in version 1."""
+    """And the other way round. Nothing conditional is written for a flush in version 1.
+
+    In version 2, a flush that was not refused has a lease: no order of requests loses its snapshot.
+    """
     ends = set()
     for cut in range(200):
         schedule = Schedule([first] * cut + [1 - first] * 200)
         ends.add(play_flush(schedule, version))
         if [actor for actor, _ in schedule.requests].count(first) <= cut:
             break
-    assert {"whole", "collected"} <= ends
+    assert "whole" in ends
+    assert ("collected" in ends) == (version == 1)
     assert cut > 8
 
 

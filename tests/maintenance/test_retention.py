@@ -32,6 +32,7 @@ from frazil.repository.catalog.history_records import JOBS
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.clock import to_datetime
 from frazil.storage.memory import MemoryStorage
+from frazil.survey.columns import no_ids
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR_US = 3600 * 1_000_000
@@ -142,7 +143,7 @@ def test_the_versions_that_stay(info: RepoInfo, policies: dict[str, dict[str, An
         )
         for name, rules in policies.items()
     }
-    decision = decide(info, tuple(values.items()), now)
+    decision = decide(info, tuple(values.items()), now, no_ids())
     stays, gone_tags = model(info, policies, now)
     after = decision.info.table
     assert {after.id_of(row) for row in range(len(after))} == stays
@@ -200,7 +201,7 @@ def long_history(count: int) -> RepoInfo:
 
 def test_no_step_for_each_commit() -> None:
     policy = (("main", Retention(last=5, daily="all", weekly=9, yearly=2)),)
-    assert_no_step_for_each_row(long_history, lambda info: decide(info, policy, 0))
+    assert_no_step_for_each_row(long_history, lambda info: decide(info, policy, 0, no_ids()))
 
 
 @pytest.mark.parametrize(

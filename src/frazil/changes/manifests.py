@@ -337,11 +337,11 @@ def _meet(
     return out
 
 
-def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
+def auto_split(num_chunks: tuple[int, ...], refs: int, unsplit_refs: int = UNSPLIT_REFS) -> tuple[int, ...]:
     """Return the default size of boxes in chunks, for an array with ``refs`` references."""
-    if refs <= UNSPLIT_REFS:
+    if refs <= unsplit_refs:
         return (_WHOLE,) * len(num_chunks)
-    return boxes_with(num_chunks, refs, SPLIT_REFS, range(len(num_chunks)))
+    return boxes_with(num_chunks, refs, min(SPLIT_REFS, unsplit_refs), range(len(num_chunks)))
 
 
 def boxes_with(num_chunks: tuple[int, ...], refs: int, each: int, order: Iterable[int]) -> tuple[int, ...]:
@@ -382,16 +382,7 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
         return []
     if isinstance(split, KeyWindows):
         parts = split.rows(table.index)
-        if len(parts) == 1:
-            return [table]
-        chosen = []
-        for rows in parts:
-            if not isinstance(rows, slice):
-                low, high = int(rows.min()), int(rows.max())
-                # A slice copies nothing.
-                rows = slice(low, high + 1) if high - low + 1 == len(rows) else np.sort(rows)
-            chosen.append(table.select_chunks(rows))
-        return chosen
+        return [table] if len(parts) == 1 else list(map(table.select_chunks, map(_as_slice, parts)))
     low, high = table.bounds().T
     size = np.array(split, np.uint32)
     if (low // size == (high - 1) // size).all():
@@ -400,7 +391,15 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     _, numbers = np.unique(keys(boxes, box(boxes)), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    return [table.select_chunks(rows) for rows in np.split(order, cuts)]
+    return list(map(table.select_chunks, map(_as_slice, np.split(order, cuts))))
+
+
+def _as_slice(rows: NDArray[np.int64] | slice) -> NDArray[np.int64] | slice:
+    """Return rows in ascending order, as a slice if possible, which copies nothing."""
+    if isinstance(rows, slice):
+        return rows
+    low, high = int(rows.min()), int(rows.max())
+    return slice(low, high + 1) if high - low + 1 == len(rows) else np.sort(rows)
 
 
 def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:

@@ -17,9 +17,19 @@ from typing import Final
 
 import numpy as np
 
-from frazil.changes.change_set import ChangeSet, ChunkChanges, Moves, composed_moves, misplaced, moved_twice
+from frazil.changes.change_set import (
+    ChangeSet,
+    ChunkChanges,
+    Moves,
+    composed_moves,
+    misplaced,
+    moved_nodes,
+    moved_twice,
+)
+from frazil.changes.diff import parents
+from frazil.changes.zarr_metadata import same_encoding
 from frazil.errors import ErrorKind, SessionStateError
-from frazil.format.chunk_table import box, lowest
+from frazil.format.chunk_table import box, lowest, within
 from frazil.format.columns import I64, U32
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkTable
@@ -126,7 +136,38 @@ def merge_forks(
         chunk_changes = [fork.chunks[id_] for fork in forks if fork.chunks.get(id_)]
         if chunk_changes:
             tables = [edit.table() for edit in chunk_changes]
+            # In the order of their coordinates, parts of an array need no sorting. Equal chunks are the same.
+            tables.sort(key=lambda table: lowest(table.index) if len(table) else [])
             _add_chunks(out, id_, chunk_changes[0].path, ChunkTable.merge_tables(tables))
+    return out
+
+
+def merge_snapshot_changes(base: NodeTable, parts: Sequence[ChangeSet]) -> ChangeSet:
+    """Return the union of the changes that sessions, which did not know each other, made to ``base``.
+
+    Raises the errors of ``merge_forks``. Also if one part changed the grid or the encoding of an array, and
+    another part wrote chunks that do not fit, or if a node would be below no group.
+    """
+    out = merge_forks(base, ChangeSet(), list(parts))
+    moved = moved_nodes(base, out.moves)
+    paths = {node.id: path for path, node in out.nodes.items() if node is not None}
+    for id_ in out.updated & out.chunks.keys():
+        node, before = out.nodes[paths[id_]], moved.find_node(paths[id_])
+        if node is None or node.array is None:
+            continue
+        fits = before >= 0 and same_encoding(moved.user_data.bytes(before), node.user_data)
+        for part in parts:
+            if id_ in part.chunks and id_ not in part.updated:
+                index = part.chunks[id_].table().index
+                if not (fits and within(index, node.array.num_chunks).all()):
+                    raise _failed(
+                        f"one changed the grid or the encoding of `{node.path}`, another wrote chunks"
+                    )
+    if out.created and (out.deleted or out.moves or len(parts) > 1):
+        nodes = out.apply(base)
+        groups = set(nodes.select_nodes(~nodes.is_array).paths_list()) | {"/"}
+        if lost := parents(map(paths.__getitem__, out.created)) - groups:
+            raise _failed(f"a new node would be below `{min(lost)}`, which is not a group")
     return out
 
 

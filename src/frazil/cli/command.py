@@ -229,6 +229,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("merge", "edits", "bring the changes of a version into a branch"),
         Verb("cherry-pick", "edits", "repeat a commit on a branch"),
         Verb("revert", "edits", "commit the inverse of a commit on a branch"),
+        Verb("merge-snapshots", "edits", "commit the detached snapshots of workers"),
         Verb("reset", "repository", "move a branch to another version"),
         Verb("undo", "repository", "undo the last update of the repository"),
         Verb("redo", "repository", "make an undone update again"),

@@ -137,6 +137,34 @@ def revert(output: Output, **arguments: Any) -> None:
     _integrate(output, method="revert", **arguments)
 
 
+@verb("merge-snapshots", commits=True)
+def merge_snapshots(
+    output: Output,
+    target: args.BranchTarget,
+    ids: Annotated[tuple[str, ...], argument(nargs=-1, metavar="[ID]...")],
+    ids_from: Annotated[Any, option("--ids", type=click.File(), metavar="FILE")],
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
+) -> None:
+    """Merge detached snapshots, which workers have made with `Session.flush`, in one commit on a branch.
+
+    Repeat the command after an interruption: there is one commit.
+
+    Args:
+        ids_from: Read more ids from a file, separated by spaces or lines; `-` is standard input.
+
+    Examples:
+        frazil merge-snapshots ice 3XK0 91TS -m "Run 7"      two snapshots, into `main`
+        cat ids/* | frazil merge-snapshots ice@dev --ids -   the snapshots of all tasks
+    """
+    named = [*ids, *(ids_from.read().split() if ids_from else ())]
+    change = BranchChange(output, target, dry_run)
+    text = message or f"Merge {counted(len(set(named)), 'snapshot')}"
+    change.repo.merge_snapshots(change.branch, named, text, metadata=metadata or None)
+    change.emit()
+
+
 @dataclass(slots=True)
 class _AskingSolver:
     """A solver of elements that asks before it discards values; with ``yes`` it prints them instead.

@@ -463,6 +463,10 @@ class Records:
         self.fields[f"f{slot}"] = distances
 
 
+#: Offsets are computed in blocks of this number, which fit in the cache.
+_BLOCK: Final = 1 << 16
+
+
 class OffsetVectors:
     """Vectors of offsets, one after the other, whose elements are filled later."""
 
@@ -488,8 +492,12 @@ class OffsetVectors:
             elements = self._words[1:][rows]
             first = self._start + 4 * (1 + rows.indices(len(self._words) - 1)[0])
             step = 4 * (rows.step or 1)
-            own = np.arange(first, first + step * len(elements), step, dtype=np.int64)
-            np.subtract(targets, own, out=elements, casting="unsafe")  # without a column of distances
+            for begin in range(0, len(elements), _BLOCK):  # without a column of distances
+                part = elements[begin : begin + _BLOCK]
+                own = np.arange(
+                    first + step * begin, first + step * (begin + len(part)), step, dtype=np.int64
+                )
+                np.subtract(targets[begin : begin + _BLOCK], own, out=part, casting="unsafe")
             return
         else:
             places = rows + 1

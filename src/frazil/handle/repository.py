@@ -21,6 +21,7 @@ from frazil.errors import InvalidInputError
 from frazil.format.envelope import HEADER_BYTES, FileType, parse_header, reading
 from frazil.format.ids import REPO
 from frazil.handle.administration import Administration
+from frazil.handle.detached import DetachedMerges
 from frazil.handle.inspection import FileInspection
 from frazil.handle.opening import (
     Authorized,
@@ -34,7 +35,7 @@ from frazil.handle.opening import (
     repository_exists,
     saved_config,
 )
-from frazil.handle.sessions import Integration, Sessions, SubHandle, readonly_session_of
+from frazil.handle.sessions import Sessions, SubHandle, readonly_session_of
 from frazil.handle.version_history import VersionHistory, ref_rows
 from frazil.maintenance.plan import ChunkStorageStats, GCSummary
 from frazil.repository.asynchronous import awaitable, awaitable_class
@@ -106,7 +107,7 @@ class SubHandleAttribute[T: SubHandle]:
 
 
 @checks_arguments
-class Repository(VersionHistory, Sessions, Administration, FileInspection, Integration):
+class Repository(VersionHistory, Sessions, Administration, FileInspection, DetachedMerges):
     """A versioned Zarr hierarchy with branches and tags.
 
     Use ``create``, ``open`` or ``open_or_create`` to get a handle. A handle holds caches, but no lock and no

@@ -382,6 +382,17 @@ class IntegrationPlan:
     origin: dict[str, Any]
     allow_empty: bool = False
     batches: tuple[StreamBatch, ...] = ()
+    #: The detached snapshots that the commit replaces.
+    merged: tuple[bytes, ...] = ()
+
+    def carry(self, context: Context, info: RepoInfo, tip: bytes, solver: ConflictSolver) -> Workspace:
+        """Return a workspace on the snapshot ``tip`` with the changes."""
+        before, after, current = (Workspace(context, id_) for id_ in (self.base, self.end, tip))
+        edits = _difference(context, info, before, after)
+        changes = change_set_between(edits, _version(before), _version(after))
+        among = {*edits.chunks, *edits.updated, *edits.deleted, *edits.created}
+        theirs = _difference(context, info, before, current, among)
+        return carry_changes(before, current, changes, theirs, _version(current), solver, self.end)
 
     def commit_metadata(self) -> dict[str, Any]:
         """Return the metadata of the commit under ``__frazil``."""
@@ -446,24 +457,28 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
 
 
 def carry_changes(
-    context: Context, info: RepoInfo, plan: IntegrationPlan, tip: bytes, solver: ConflictSolver
+    before: Workspace,
+    current: Workspace,
+    changes: ChangeSet,
+    theirs: NodeChanges,
+    tip: VersionContent,
+    solver: ConflictSolver,
+    end: bytes,
 ) -> Workspace:
-    """Return a workspace on the snapshot ``tip`` with the changes of a plan."""
-    before, after, current = (Workspace(context, id_) for id_ in (plan.base, plan.end, tip))
-    edits = _difference(context, info, before, after)
-    changes = change_set_between(edits, _version(before), _version(after))
-    among = {*edits.chunks, *edits.updated, *edits.deleted, *edits.created}
-    theirs = _difference(context, info, before, current, among)
+    """Return a workspace on ``current``, whose content is ``tip``, with the ``changes`` of ``before``.
+
+    ``theirs`` leads from ``before`` to ``current``. Raises ``RebaseFailedError`` with the snapshot ``end``.
+    """
     changes, theirs, nodes = without_identical_changes(
-        changes, theirs, before.snapshot.nodes, _version(current), new_node_id
+        changes, theirs, before.snapshot.nodes, tip, new_node_id
     )
-    work = Workspace(context, plan.base, None, None, changes)
+    work = Workspace(before.context, before.snapshot_id, None, None, changes)
     at = align_nodes(changes, nodes, theirs, current.snapshot.nodes, by_chunk=True)
     conflicts, decided = solve(at, work, current, solver, reading)
     carried = None if len(decided) < len(conflicts) else carry_over(at, decided, before)
     if carried is None:
-        raise RebaseFailedError(id_to_text(plan.end), conflicts)
-    work.rebase_onto(tip, carried)
+        raise RebaseFailedError(id_to_text(end), conflicts)
+    work.rebase_onto(current.snapshot_id, carried)
     return work
 
 
@@ -693,19 +708,21 @@ class Integration(RepositoryBase):
                     integration = plan(info, tip)
                     if isinstance(integration, bytes):
                         return id_to_text(integration)
-                    work = carry_changes(context, info, integration, tip, solver)
+                    work = integration.carry(context, info, tip, solver)
                     expires_at = now_us() + context.settings.session_lifetime // MICROSECOND
                     own, update_us = dict(self._default_metadata), newest_update(info)
                     state = SessionState(work, branch, SessionMode.writable, expires_at, own, seen=update_us)
+                    state.merged_snapshots = integration.merged
                     if integration.batches:
                         state.note = partial(integration.recorded_metadata, branch)
+                    is_exact = bool(expected or integration.merged)
                     document = {**(metadata or {}), FRAZIL: integration.commit_metadata()}
                     text = message if message is not None else integration.message
                     return Session(state).commit(
                         text,
                         document,
                         # without retries, which would accept another tip
-                        rebase_with=solver if expected and context.settings.fast_forward_timeout else None,
+                        rebase_with=solver if is_exact and context.settings.fast_forward_timeout else None,
                         rebase_tries=0,
                         allow_empty=integration.allow_empty,
                     )

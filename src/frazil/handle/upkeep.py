@@ -29,7 +29,7 @@ from frazil.maintenance.plan import (
 )
 from frazil.remedies import call
 from frazil.repository.catalog.ancestry import version_id
-from frazil.repository.catalog.collection_guard import LEASES, give_up, leases
+from frazil.repository.catalog.collection_guard import LEASES, flushed_snapshots, give_up, leases
 from frazil.repository.catalog.repo_changes import require_online, resolve_id
 from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
@@ -190,7 +190,9 @@ class Upkeep(Recovery):
         """
         context, steps = self._repo._context, progress_of(progress)
         expiry = from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
-        preview, perform = self._removal(lambda info, now: maintenance.expire(info, *expiry), steps)
+        preview, perform = self._removal(
+            lambda info, now: maintenance.expire(info, *expiry, flushed_snapshots(context.storage)), steps
+        )
 
         def removed() -> set[str]:
             if context.spec_version < 2:
@@ -259,7 +261,10 @@ class Upkeep(Recovery):
         """
         policies, steps = maintenance.branch_policies(policy), progress_of(progress)
         self._repo._context.require_version_2()
-        preview, perform = self._removal(lambda info, now: maintenance.decide(info, policies, now), steps)
+        storage = self._repo.storage
+        preview, perform = self._removal(
+            lambda info, now: maintenance.decide(info, policies, now, flushed_snapshots(storage)), steps
+        )
         return UpkeepPlan("retain", preview, perform)
 
     def squash(

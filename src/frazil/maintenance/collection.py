@@ -62,6 +62,7 @@ from frazil.repository.catalog.collection_guard import (
     delete_abandoned,
     delete_ended,
     delete_killed_records,
+    flushed_snapshots,
 )
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import require_online
@@ -207,12 +208,21 @@ type Files = Mapping[str, ObjectListing]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateFiles:
-    """All files that are older than the limit, by kind. ``unions`` replace logs of removed versions."""
+    """All files that are older than the limit, by kind. ``unions`` replace logs of removed versions.
+
+    ``held`` are the ids of the detached snapshots with a lease, ``listed`` those of all snapshots then.
+    """
 
     files: Files
     backups: Backups
     shortens_log: bool = False
     unions: Sequence[LogUnion] = ()
+    held: U8 = field(default_factory=no_ids)
+    listed: U8 = field(default_factory=no_ids)
+
+    def seen(self, storage: Storage, info: RepoInfo) -> CandidateFiles:
+        """Return the files with the snapshots of ``info``, and the leases that were stored before them."""
+        return replace(self, held=flushed_snapshots(storage), listed=info.table.ids())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,14 +249,14 @@ def _modified_before(files: Files, time: int) -> Files:
     return {kind: each.select_files(each.modified < time) for kind, each in files.items()}
 
 
-def without_expired(info: RepoInfo, old: U8) -> RepoInfo:
-    """Return the repo info without versions that no ref leads to and whose files are in ``old``."""
-    return replace(info, snapshots=collapse(info.table, _living(info, old), NewParent.NEXT))
+def without_expired(info: RepoInfo, old: U8, held: U8) -> RepoInfo:
+    """Return the repo info without versions that no ref or lease leads to and whose files are in ``old``."""
+    return replace(info, snapshots=collapse(info.table, _living(info, old, held), NewParent.NEXT))
 
 
 def after_collection(info: RepoInfo, old: CandidateFiles) -> RepoInfo:
     """Return the repo info that the collection leaves, without its entry in the ops log."""
-    after = without_expired(info, old.files["snapshots"].ids)
+    after = without_expired(info, old.files["snapshots"].ids, old.held)
     after = replace(after, snapshots=with_unions(after.table, old.unions)) if old.unions else after
     return after.with_short_log(LOGGED) if len(old.backups) or old.shortens_log else after
 
@@ -257,15 +267,17 @@ def collection_change(
     """Return the repo info after the collection: step 4. None if the plan misses a version that is alive."""
     require_online(info)
     after = after_collection(info, old)
-    if not among(after.table.ids(), live.snapshots).all():
+    # A new snapshot without a ref may have a lease that the plan does not know.
+    if not (among(after.table.ids(), live.snapshots).all() and among(info.table.ids(), old.listed).all()):
         return None
     return RepoUpdate(after, OpsEntry(UpdateKind.GC_RAN, now))
 
 
-def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
+def _living(info: RepoInfo, old: U8, held: U8) -> NDArray[np.bool_]:
     table = info.table
     first = (table.parents() < 0) & (info.spec_version > 1)
-    return reachable(info) | ~among(table.ids(), old) | first
+    rows = table.find_snapshots(held)
+    return reachable(info) | table.reachable(rows[rows >= 0]) | ~among(table.ids(), old) | first
 
 
 def needed(info: RepoInfo, old: CandidateFiles, earlier: ReachableFiles, survey: Survey) -> ReachableFiles:
@@ -273,7 +285,7 @@ def needed(info: RepoInfo, old: CandidateFiles, earlier: ReachableFiles, survey:
 
     Manifests and chunks are read only as far as needed to decide about the old files.
     """
-    living, led_to = _living(info, old.files["snapshots"].ids), reachable(info)
+    living, led_to = _living(info, old.files["snapshots"].ids, old.held), reachable(info)
     ids = info.snapshots.ids()
     new = ~among(ids, earlier.snapshots)
     files = ManifestFiles.empty()
@@ -419,6 +431,7 @@ class Collection:
         live = ReachableFiles(Marks(chunks))
         while True:
             info = catalog.full_repo_info()
+            old = old.seen(self._context.storage, info)
             try:
                 live = needed(info, old, live, self._survey)
             except StorageError as error:
@@ -489,6 +502,7 @@ class Collection:
         every = replace(every, shortens_log=self._shortens_log)
         old = replace(every, files=_modified_before(every.files, older_than))
         info = context.catalog.full_repo_info()
+        every, old = every.seen(storage, info), old.seen(storage, info)
         old = replace(old, unions=planned_unions(context, info, old.files["transaction_logs"], now_us()))
         live = needed(info, every, ReachableFiles(Marks(every.files["chunks"].ids)), survey)
         unused = garbage(after_collection(info, every), every, live)  # without the leases

@@ -27,6 +27,7 @@ from frazil.maintenance.retention import (
     RetentionReport,
     RetentionRules,
     VersionList,
+    add_held,
     add_refs,
     decision,
 )
@@ -47,8 +48,10 @@ from frazil.repository.ids import new_object_id
 from frazil.survey.survey import Progress
 
 
-def expire(info: RepoInfo, older_than: int, deletes_branches: bool, deletes_tags: bool) -> Decision:
+def expire(info: RepoInfo, older_than: int, deletes_branches: bool, deletes_tags: bool, held: U8) -> Decision:
     """Return the repo info after an expiration, and the report. A pure function.
+
+    ``held`` are the ids of the detached snapshots with a lease. They and their parents stay.
 
     The first version stays, and the tip of ``main``, and the tips of other branches and of tags unless the
     user wants to delete those. Of the others, those that are older than the limit are removed, even if a ref
@@ -65,6 +68,7 @@ def expire(info: RepoInfo, older_than: int, deletes_branches: bool, deletes_tags
     stays.add("first version", table.parents() < 0)
     add_refs(stays, info, "tip of branch", branches)
     add_refs(stays, info, "tag", tags)
+    add_held(stays, info, held)
     stays.add("not older than the limit", ~is_old)
     removed.add("older than the limit", is_old)
     return decision(replace(info, branches=branches, tags=tags), info, stays, removed, NewParent.ROOT)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from frazil.arguments import check_fields
 from frazil.display import Record, Shown, counted, literal, utc
 from frazil.errors import InvalidInputError
-from frazil.format.columns import I64
+from frazil.format.columns import I64, U8
 from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotTable, UpdateKind
 from frazil.maintenance.links import NewParent, collapse
@@ -414,17 +414,19 @@ class Decision(NamedTuple):
     report: RetentionReport
 
 
-def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
+def decide(info: RepoInfo, policies: BranchPolicies, now: int, held: U8) -> Decision:
     """Return the repository after an expiration by policies. A pure function.
 
     A version stays if it is the first one, the tip of a branch, or the version of a tag that stays. It also
     stays if the policy of a branch with it in its history selects it, if it is in the history of a branch
-    without a policy, or if it is in no history of a branch with a policy.
+    without a policy, or if it is in no history of a branch with a policy. The parents of ``held`` stay: these
+    are the ids of the detached snapshots with a lease.
     """
     table = info.table
     stays, removed = RetentionRules(len(table)), RetentionRules(len(table))
     stays.add("first version", table.parents() < 0)
     add_refs(stays, info, "tip of branch", info.branches)
+    add_held(stays, info, held)
     covered = np.zeros(len(table), bool)
     without_policy = []
     names = sorted(info.branches)
@@ -451,6 +453,17 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
     }
     add_refs(stays, info, "tag", tags)
     return decision(replace(info, tags=tags), info, stays, removed, NewParent.NEXT)
+
+
+def add_held(rules: RetentionRules, info: RepoInfo, held: U8) -> None:
+    """Add the detached snapshots that wait for a merge, and their parents, which the merge needs."""
+    rows = info.table.find_snapshots(held)
+    rows = rows[rows >= 0]
+    if len(rows):
+        rules.add(
+            "a detached snapshot with a lease, or its parent",
+            np.concatenate([rows, info.table.parents().astype(np.int64)[rows]]),
+        )
 
 
 def add_refs(rules: RetentionRules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:

@@ -43,11 +43,22 @@ import numpy as np
 from frazil.display import counted
 from frazil.errors import ConflictError, ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, id_keys, id_to_text, ids_to_text
+from frazil.format.ids import (
+    CHUNKS,
+    ID_TEXT_LENGTH,
+    MANIFESTS,
+    OBJECT_ID_BYTES,
+    id_from_text,
+    id_keys,
+    id_matrix,
+    id_to_text,
+    ids_to_text,
+    is_id_text,
+)
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.attribution import current_user
 from frazil.repository.catalog.repo_update import newest_update, older_ops_backup
-from frazil.repository.catalog.version_info import JOB_LEASE, LeaseInfo
+from frazil.repository.catalog.version_info import FLUSH_LEASE, JOB_LEASE, LeaseInfo
 from frazil.repository.clock import MICROSECOND, from_datetime, now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.storage.base import ALWAYS, IfAbsent, ObjectInfo, Storage
@@ -136,26 +147,44 @@ class Lease:
         Both times are of this host's clock. ``purpose`` and ``name`` describe the lease for people. A lease
         that exists under ``key`` is replaced, or stays as it is with ``only_if_absent``.
         """
-        now = now_us()
         lease = Lease(key or new_key(LEASES))
-        content = {
-            "age": max(0, now - since),
-            "left": max(0, until - now),
-            "purpose": purpose,
-            "name": name,
-            "host": socket.gethostname(),
-            "user": current_user(),
-            "process": os.getpid(),
-            "machine": _machine(),
-        }
         condition = IfAbsent() if only_if_absent else ALWAYS
-        storage.put(lease.key, json.dumps(content).encode(), condition)
+        storage.put(lease.key, lease_file(since, until, purpose, name), condition)
         return lease
 
     def give_back(self, storage: Storage) -> None:
         """Delete the lease, because all files of its holder belong to a version now."""
         with suppress(StorageError):  # the lease expires by itself
             storage.delete([self.key])
+
+
+def lease_file(since: int, until: int, purpose: str, name: str) -> bytes:
+    """Return the content of a lease that is stored now. See ``Lease.take``."""
+    now = now_us()
+    content = {
+        "age": max(0, now - since),
+        "left": max(0, until - now),
+        "purpose": purpose,
+        "name": name,
+        "host": socket.gethostname(),
+        "user": current_user(),
+        "process": os.getpid(),
+        "machine": _machine(),
+    }
+    return json.dumps(content).encode()
+
+
+def flush_lease(snapshot_id: bytes) -> str:
+    """Return the key of the lease of a detached snapshot."""
+    return f"{LEASES}/{FLUSH_LEASE}{id_to_text(snapshot_id)}"
+
+
+def flushed_snapshots(storage: Storage) -> U8:
+    """Return the ids of the detached snapshots with a lease, shape (k, 12), expired leases included."""
+    names = (info.key.rpartition(FLUSH_LEASE)[2] for info in storage.list(LEASES))
+    return id_matrix(
+        [id_from_text(name) for name in names if len(name) == ID_TEXT_LENGTH and is_id_text(name)]
+    )
 
 
 @dataclass(frozen=True, slots=True)

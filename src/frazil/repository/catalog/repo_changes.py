@@ -8,9 +8,11 @@ more. The requirements return a value that a change needs, or raise the error wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+
+import numpy as np
 
 from frazil import errors
 from frazil.display import some_of, suggest
@@ -19,6 +21,7 @@ from frazil.format.ids import (
     SHORTEST_ID_START,
     id_from_text,
     id_list,
+    id_matrix,
     id_to_text,
     is_id_text,
     prefix_bounds,
@@ -461,5 +464,41 @@ def with_metadata(change: RepoChange, note: MetadataEdit, id_: bytes) -> RepoCha
         changed = change(info, now)
         metadata = note(changed.info, id_)
         return replace(changed, info=replace(changed.info, metadata=metadata))
+
+    return both
+
+
+def require_detached(info: RepoInfo, ids: Sequence[bytes]) -> None:
+    """Raise an error for a snapshot that is not listed, or that a ref or another snapshot needs."""
+    table = info.table
+    rows = table.find_snapshots(id_matrix([*ids]))
+    for id_, row in zip(ids, rows.tolist(), strict=True):
+        if row < 0:
+            raise snapshot_not_found(id_to_text(id_))
+    tips = table.find_snapshots(id_matrix([*info.branches.values(), *info.tags.values()]))
+    is_needed = table.reachable(tips)
+    is_needed[table.parents()[table.parents() >= 0]] = True
+    if is_needed[rows].any():
+        needed = id_to_text(ids[int(np.argmax(is_needed[rows]))])
+        raise errors.InvalidInputError(
+            f"the snapshot must be detached, got `{needed}`, which is in the history of a branch, a tag or "
+            "another snapshot",
+            errors.ErrorKind.INVALID_SNAPSHOT_ID,
+        ).with_remedy("Merge the branch or tag with Repository.merge, or delete it first", shell="")
+
+
+def without_detached(change: RepoChange, ids: Sequence[bytes]) -> RepoChange:
+    """Return a change that makes ``change`` and removes detached snapshots from the list, in one update.
+
+    It also leaves the entries of the snapshots in the ops log to the backups, so that ``repo`` is small.
+    """
+
+    def both(info: RepoInfo, now: int) -> RepoUpdate:
+        require_detached(info, ids)
+        changed = change(info, now)
+        keep = np.ones(len(changed.info.table), np.bool_)
+        keep[changed.info.table.find_snapshots(id_matrix([*ids]))] = False
+        snapshots = changed.info.table.select_snapshots(keep, {}, {})
+        return replace(changed, info=replace(changed.info, snapshots=snapshots).with_short_log(1))
 
     return both

@@ -19,6 +19,8 @@ from frazil.storage.object_store_config import ChunkType as ChunkType
 
 #: The ids of the leases of jobs begin with this text.
 JOB_LEASE: Final = "job."
+#: The ids of the leases of detached snapshots begin with this text. The id of the snapshot follows.
+FLUSH_LEASE: Final = "flush."
 #: Whether a commit is a new commit, or replaces the last commit.
 CommitMethod = Literal["new_commit", "amend"]
 
@@ -160,12 +162,13 @@ class LeaseInfo(Record, shown_as="ops.LeaseInfo"):
 
     Attributes:
         id: The id, for ``Repository.upkeep.break_lease``.
-        purpose: The holder: ``fork`` for a session with forks, or a job with its id and branch.
+        purpose: The holder: ``fork`` for a session with forks, ``flush`` for a detached snapshot, or a job
+            with its id and branch.
         taken_at: When the lease was stored.
         protects_since: Garbage collections spare all files that are not older than this time.
         ends_at: When the lease expires.
-        name: The name of the session (``Repository.writable_session``), or the id of the job. Empty if the
-            holder has no name.
+        name: The name of the session (``Repository.writable_session``), the message of the snapshot, or the
+            id of the job. Empty if the holder has no name.
         host: The name of the host of the holder. Empty if it is not known.
         user: The name of the user of the holder. Empty if it is not known.
         process: The id of the process of the holder. 0 if it is not known.

@@ -25,7 +25,15 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_t
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES
-from frazil.repository.catalog.collection_guard import CommitReferences, Lease, SessionStart, is_uncollected
+from frazil.repository.catalog.collection_guard import (
+    RETENTION,
+    CommitReferences,
+    Lease,
+    SessionStart,
+    flush_lease,
+    is_uncollected,
+    lease_file,
+)
 from frazil.repository.catalog.context import Context, require_listed
 from frazil.repository.catalog.history_records import CARRIED, with_amended
 from frazil.repository.catalog.repo_changes import (
@@ -37,6 +45,7 @@ from frazil.repository.catalog.repo_changes import (
     require_online,
     require_tip,
     with_metadata,
+    without_detached,
 )
 from frazil.repository.catalog.repo_update import NewFiles
 from frazil.repository.catalog.version_info import SessionMode
@@ -71,6 +80,8 @@ class SessionState:
     name: str = ""
     #: Changes the metadata of the repository in the update of the commit.
     note: MetadataEdit | None = None
+    #: The detached snapshots that the commit contains. Its update removes them from the list.
+    merged_snapshots: tuple[bytes, ...] = ()
     #: Time of the oldest chunk file of the session, if the file can be older than the session.
     since: int | None = None
     #: After a rebase: the snapshot that the session was opened with.
@@ -181,6 +192,8 @@ _LONGEST: Final = 1.0
 _MANY_ARRAYS: Final = 8
 #: After this many lost attempts, a commit to an object store joins the queue.
 _LOSSES: Final = 2
+#: The lease of a detached snapshot has this number of characters of its message.
+_NAME_LENGTH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +366,11 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
         if not is_joint:
             uploads.run(lambda: start.save_backup(context.storage))
         snapshot, manifests, updates = write_commit_files(pending, uploads, before, replaced)
+        if pending.branch is None and context.spec_version > 1:
+            # Stored before the update, so a collection that finds the snapshot in the list finds the lease.
+            since, until = pending.session_start.since, now_us() + RETENTION // MICROSECOND
+            lease = partial(lease_file, since, until, "flush", pending.message[:_NAME_LENGTH])
+            uploads.put([(flush_lease(snapshot.id), lease)])
 
         def confirm() -> None:
             uploads.confirm()
@@ -384,7 +402,11 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
             )
         if pending.note is not None and context.spec_version > 1:
             change = with_metadata(change, pending.note, entry.id)
+        if pending.merged:
+            change = without_detached(change, pending.merged)
         if context.catalog.finish_commit(change, start, rest) is None:
+            if branch is None:
+                Lease(flush_lease(snapshot.id)).give_back(context.storage)
             return None
     # So that the next session does not read them.
     written = {each.manifest.id: each.manifest for each in manifests}

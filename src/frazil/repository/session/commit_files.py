@@ -20,6 +20,7 @@ import numpy as np
 from frazil.changes.change_set import ChangeSet, moved_nodes, transaction_log
 from frazil.changes.diff import amended_log
 from frazil.changes.manifests import (
+    UNSPLIT_REFS,
     ManifestRewrite,
     Split,
     auto_split,
@@ -111,9 +112,12 @@ class CommitKind:
     needs_changes: bool = True
     #: All manifests are written again with the current split of the configuration.
     rewrites_manifests: bool = False
+    #: By default, an array with up to this number of references has one manifest.
+    unsplit_refs: int = UNSPLIT_REFS
 
 
 COMMIT: Final = CommitKind("commit")
+MERGE: Final = CommitKind("merge", unsplit_refs=1 << 18)
 AMEND: Final = CommitKind("amend", replaces_parent=True)
 FLUSH: Final = CommitKind("flush", moves_branch=False, needs_changes=False)
 REWRITE: Final = CommitKind("rewrite", needs_changes=False, rewrites_manifests=True)
@@ -139,6 +143,8 @@ class PendingCommit:
     writer: ChunkWriter | None = None
     earlier_manifests: dict[bytes, ManifestUpdate] = field(default_factory=dict)
     note: MetadataEdit | None = None
+    #: The ids of the detached snapshots that the update removes from the list, because the commit has them.
+    merged: tuple[bytes, ...] = ()
 
     @property
     def is_unconditional(self) -> bool:
@@ -147,7 +153,7 @@ class PendingCommit:
 
 
 #: Encoded files are stored together when they have this number of bytes.
-_TOGETHER = 32 << 20
+_TOGETHER = 4 << 20
 #: Up to this number of files, such as a snapshot and a transaction log, are encoded without threads.
 _ALONE = 2
 
@@ -284,7 +290,7 @@ def _plan(
             # Shared files count with all arrays.
             counts = files.num_chunk_refs[order[np.searchsorted(listed[order], ids)]].astype(np.int64)
             return plan_windows(array, edits, counts, axes, everything=everything)
-    split = split_of(pending.context, node, num_refs(files, array) + len(edits))
+    split = split_of(pending.context, node, num_refs(files, array) + len(edits), pending.kind.unsplit_refs)
     if everything:
         return ManifestRewrite((), array.manifests), split
     return plan_rewrite(array, edits, split), split
@@ -321,7 +327,7 @@ def _write_manifests(
     return [*put, *stored]
 
 
-def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
+def split_of(context: Context, node: Node, refs: int, unsplit_refs: int = UNSPLIT_REFS) -> tuple[int, ...]:
     """Return how many chunks along each dimension share a manifest, in an array with ``refs`` references."""
     num_chunks = node.array_data.num_chunks
     refs = min(refs, math.prod(num_chunks))  # edits may replace existing chunks
@@ -331,7 +337,7 @@ def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     splitting = context.settings.splitting
     if splitting.split_sizes != DEFAULT_SPLITTING.split_sizes:
         return split_sizes_for(splitting, node.path, node.array_data.dimension_names, num_chunks)
-    return auto_split(num_chunks, refs)
+    return auto_split(num_chunks, refs, unsplit_refs)
 
 
 def num_refs(files: ManifestFiles, array: ArrayData) -> int:

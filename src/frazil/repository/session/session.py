@@ -31,7 +31,7 @@ from frazil.repository.session.commit import (
     SessionState,
     write_commit,
 )
-from frazil.repository.session.commit_files import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
+from frazil.repository.session.commit_files import AMEND, COMMIT, FLUSH, MERGE, CommitKind, PendingCommit
 from frazil.repository.session.conflicts import ConflictSolver, require_solver
 from frazil.repository.session.rebase import Read, declared_reads, rebase, require_unchanged
 from frazil.repository.session.session_methods import (
@@ -279,7 +279,8 @@ class Session(RearrangeMethods, InspectMethods):
         """
         read_sets = [] if isinstance(reads, tuple) and not reads else self._read_sets(reads)
         policy = self._retry_policy(rebase_with, rebase_tries)
-        return self._write_commit(COMMIT, message, metadata, allow_empty, policy, read_sets)
+        kind = MERGE if self._state.merged_snapshots else COMMIT
+        return self._write_commit(kind, message, metadata, allow_empty, policy, read_sets)
 
     def _retry_policy(self, solver: ConflictSolver | None, max_retries: int) -> CommitRetryPolicy:
         if solver is None:
@@ -342,6 +343,7 @@ class Session(RearrangeMethods, InspectMethods):
                     workspace.writer,
                     workspace.earlier_manifests,
                     state.note,
+                    state.merged_snapshots,
                 )
                 try:
                     with timed(_log, kind.name, f"{kind.name} on {state.branch!r}"):
@@ -525,9 +527,12 @@ class Session(RearrangeMethods, InspectMethods):
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Write the changes as a new snapshot, and leave the branch as it is.
 
-        The parent of the new snapshot is the session's snapshot, even if the branch has moved. Create a
-        branch or tag on the new snapshot: otherwise garbage collection deletes it. Afterwards the session is
-        read-only, and reads the new snapshot.
+        The parent of the new snapshot is the session's snapshot, even if the branch has moved. Afterwards the
+        session is read-only, and reads the new snapshot.
+
+        ``Repository.merge_snapshots`` merges detached snapshots into a branch. A lease protects the snapshot
+        for 8 days (spec version 2). Create a branch or tag on it to keep it for longer: otherwise garbage
+        collection deletes it.
 
         Args:
             message: Describes the snapshot. Any text that UTF-8 can encode.
