@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -269,6 +271,33 @@ def test_conflicts_change_nothing(
     assert (content(repo), repo.lookup_branch("main")) == before
     repo.merge_snapshots("main", harmless, "the others")  # which are still there
     assert chunks(repo, "o")[:2] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "change", [{"shape": [4]}, {"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}]
+)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_chunks_must_fit_the_array(repo: frazil.Repository, change: dict[str, Any], is_first: bool) -> None:
+    """The other worker only replaced the metadata, and deleted no chunk."""
+    ids = [worker(repo, put("a", 5, 1))]
+    session = repo.writable_session("main")
+    document = json.loads(session.workspace.require_node("/a").user_data)
+    session.workspace.set_node("/a", json.dumps({**document, **change}).encode())
+    ids.insert(is_first, session.flush("metadata"))
+    with pytest.raises(MergeConflictError) as caught:
+        repo.merge_snapshots("main", ids, "x")
+    assert {caught.value.snapshot, caught.value.other} == set(ids)
+    assert [each.conflict_type for each in caught.value.conflicts] == [
+        ConflictType.ChunksUpdatedInUpdatedArray
+    ]
+    assert chunks(repo) == [0] * CHUNKS
+
+
+def test_the_error_can_be_pickled() -> None:
+    error = MergeConflictError("A", "B", [frazil.Conflict(ConflictType.ChunkDoubleUpdate, "/t", [[1]])])
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.snapshot, copy.other, str(copy), copy.kind) == ("A", "B", str(error), error.kind)
+    assert copy.conflicts == error.conflicts
 
 
 def test_equal_changes_are_no_conflicts(repo: frazil.Repository) -> None:
