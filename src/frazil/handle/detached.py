@@ -224,14 +224,10 @@ class _Siblings:
     def _made(self, conflict: Conflict, id_: bytes) -> bool:
         """Return whether a snapshot made the change of a conflict."""
         changes = self.changes(id_)
+        tables = [each.table() for each in changes.chunks.values() if each.path == conflict.path]
         if conflict.chunks is None:
-            return conflict.path in changes.nodes or any(
-                each.path == conflict.path for each in changes.chunks.values()
-            )
-        return any(
-            each.path == conflict.path and (each.table().find_chunks(conflict.chunks) >= 0).any()
-            for each in changes.chunks.values()
-        )
+            return conflict.path in changes.nodes or bool(tables)
+        return any((table.find_chunks(conflict.chunks) >= 0).any() for table in tables)
 
 
 def _changed_content(workspace: Workspace, edits: NodeChanges) -> VersionContent:
