@@ -180,6 +180,26 @@ def test_two_forks_may_not_change_one_node_differently(
     assert not session.has_uncommitted_changes
 
 
+@pytest.mark.parametrize("by_session", [False, True], ids=["by a fork", "by the session"])
+def test_a_new_node_needs_its_group(repo: frazil.Repository, by_session: bool) -> None:
+    """The group of a new array must not vanish: its chunks would be lost."""
+    with repo.transaction("main", message="groups") as store:
+        zarr.create_group(store, path="g/h")
+    session = repo.writable_session("main")
+    one, two = session.fork(), session.fork()
+    del zarr.open_group((session if by_session else one).store, mode="r+")["g"]
+    zarr.create_array(two.store, name="g/h/new", shape=(2,), dtype="i4")[:] = 3
+    forks = (two,) if by_session else (two, one)
+    with pytest.raises(SessionStateError, match="/g/h", check=of_kind(ErrorKind.MERGE_FAILED)):
+        session.merge(*map(travelled, forks))
+    assert session.has_uncommitted_changes is by_session
+    if by_session:
+        zarr.create_group(session.store, path="g/h")
+    session.merge(travelled(two))
+    session.commit("the group is there")
+    assert read(repo, "g/h/new").tolist() == [3, 3]
+
+
 def test_what_forks_cannot_do(repo: frazil.Repository) -> None:
     session = with_array(repo).writable_session("main")
     fork = session.fork()

@@ -163,12 +163,26 @@ def merge_snapshot_changes(base: NodeTable, parts: Sequence[ChangeSet]) -> Chang
                     raise _failed(
                         f"one changed the grid or the encoding of `{node.path}`, another wrote chunks"
                     )
-    if out.created and (out.deleted or out.moves or len(parts) > 1):
-        nodes = out.apply(base)
-        groups = set(nodes.select_nodes(~nodes.is_array).paths_list()) | {"/"}
-        if lost := parents(map(paths.__getitem__, out.created)) - groups:
-            raise _failed(f"a new node would be below `{min(lost)}`, which is not a group")
+    if out.deleted or out.moves or len(parts) > 1:
+        require_groups(base, base, out)
     return out
+
+
+def require_groups(start: NodeTable, base: NodeTable, merged: ChangeSet) -> None:
+    """Raise ``SessionStateError`` (``merge-failed``) if a new node would be below a group that is deleted.
+
+    ``merged`` is relative to ``base``. ``start`` has the groups that the writers have seen. A writer may
+    store a node below no group.
+    """
+    if not merged.created:
+        return
+    new = [path for path, node in merged.nodes.items() if node is not None and node.id in merged.created]
+    if lost := parents(new) & _groups(start) - _groups(merged.apply(base)) - {"/"}:
+        raise _failed(f"a new node would be below `{min(lost)}`, which is not a group")
+
+
+def _groups(nodes: NodeTable) -> set[str]:
+    return set(nodes.select_nodes(~nodes.is_array).paths_list())
 
 
 def merge_fork(base: NodeTable, mine: ChangeSet, more: ChangeSet) -> None:

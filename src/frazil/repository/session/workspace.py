@@ -32,7 +32,7 @@ from frazil.changes.change_set import (
     check_coords,
     moved_nodes,
 )
-from frazil.changes.merge import merge_fork, merge_forks
+from frazil.changes.merge import merge_fork, merge_forks, require_groups
 from frazil.changes.reads import PathKind, ReadTracker
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.writer import ChunkWriter
@@ -241,8 +241,11 @@ class Workspace:
     def merge_changes(self, forks: list[ChangeSet], twins: set[bytes]) -> None:
         """Add the changes of forks. ``check_forks`` has accepted them."""
         # Only deletions and moves need the base. Without them, a merge does not build it.
-        needs_base = any(fork.moves or None in fork.nodes.values() for fork in forks)
-        self.seal_changes(merge_forks(self.base if needs_base else self.start, ChangeSet(), forks, twins))
+        needs_base = any(each.moves or None in each.nodes.values() for each in (*forks, self.sealed))
+        merged = merge_forks(self.base if needs_base else self.start, ChangeSet(), forks, twins)
+        if needs_base:
+            require_groups(self.start, self.base, merged)
+        self.seal_changes(merged)
 
     def replace_changes(self, changes: ChangeSet) -> None:
         """Replace the changes since the last fork by ``changes``."""
