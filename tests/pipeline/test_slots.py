@@ -52,13 +52,18 @@ def test_the_chunks_of_states_and_results_bound_the_tasks(name: str, most: int) 
 RECHUNKS: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], float]] = {
     "steps to series": (LARGE, (1, 721, 1440), (2408, 10, 10), 0.95),
     "series to steps": (LARGE, (2408, 10, 10), (1, 721, 1440), 0.95),
-    "steps to wide series": (LARGE, (1, 721, 1440), (2408, 37, 36), 0.9),
-    "days to series": ((8760, 410, 700), (24, 410, 700), (8760, 10, 10), 0.9),
+    "steps to wide series": (LARGE, (1, 721, 1440), (2408, 37, 36), 0.95),
+    "days to series": ((8760, 410, 700), (24, 410, 700), (8760, 10, 10), 0.92),
     "global days to a year": ((8760, 721, 1440), (24, 721, 1440), (8760, 10, 10), 0.9),
     "tiles to series": ((8760, 410, 700), (24, 100, 100), (8760, 10, 10), 0.95),
     "steps to blocks of a year": (LARGE, (1, 721, 1440), (365, 91, 180), 0.9),
+    "tiles to large series": (LARGE, (24, 103, 144), (2408, 10, 10), 0.94),
+    "tiles to blocks": (LARGE, (24, 103, 144), (100, 50, 50), 0.89),
+    # No block is a multiple of both chunks.
+    "cubes": ((1360, 1360, 1360), (100, 100, 100), (64, 64, 64), 0.83),
     # A day is one chunk of the result, or read at once. There are 101 days.
-    "series to days": (LARGE, (2408, 10, 10), (24, 721, 1440), 0.7),
+    "series to days": (LARGE, (2408, 10, 10), (24, 721, 1440), 0.82),
+    "days to large series": (LARGE, (24, 721, 1440), (2408, 10, 10), 0.82),
     "steps to tiles": (LARGE, (1, 721, 1440), (24, 103, 144), 0.7),
 }
 

@@ -193,7 +193,7 @@ def test_plans_keep_their_promises(axes: list[Any], times: int, itemsize: int, s
     least = itemsize * (math.prod(cells[0]) + 2 * math.prod(cells[1]))
     plan = rechunk_plan(shape, read, write, itemsize, least * times, slots)
     one = rechunk_plan(shape, read, write, itemsize, least * times)
-    assert plan.bytes_at_once(slots) <= one.bytes_at_once(slots) * (1 + 1e-9)
+    assert plan.bytes_at_once(slots) <= one.bytes_at_once(slots) * (1.02 if slots > 1 else 1) * (1 + 1e-9)
     assert plan.stages[-1].write == cells[1]
     assert plan.stages[0].read == cells[0]
     total = itemsize * math.prod(shape)

@@ -21,8 +21,8 @@ from zarr.abc.codec import Codec
 
 from frazil.argument_docs import with_argument_docs
 from frazil.errors import InvalidInputError
-from frazil.jobs.blocks import Budget, block_shape, cells
-from frazil.jobs.engine import slots_for
+from frazil.jobs.blocks import Budget, block_shape, cells, even_groups, sizes, split_boxes
+from frazil.jobs.engine import LEAST_TASKS, slots_for
 from frazil.jobs.job import (
     BoundedRunOptions,
     JobResult,
@@ -56,6 +56,12 @@ from frazil.repository.session.session import Session
 
 #: The most combinations of block lengths that are compared.
 _COMBINATIONS: Final = 20_000
+#: The number of these combinations, those with the fewest bytes, whose blocks are given to slots.
+_CANDIDATES: Final = 64
+#: Plans whose costs differ by less count as equal: that with the largest chunks in between is chosen.
+_ALIKE: Final = 1.02
+#: With more blocks for each slot, the slots end at about the same time.
+_WAVES: Final = 8
 #: The most lengths along one axis that are compared.
 _LENGTHS: Final = 4096
 
@@ -81,11 +87,31 @@ class Stage:
         """Bytes that all tasks read and write."""
         return self.bytes_read + self.itemsize * math.prod(self.shape)
 
+    @property
+    def unit(self) -> Shape:
+        """The lengths of which blocks have multiples: those of both cells, or else of written cells."""
+        whole = (math.lcm(*both) for both in zip(self.read, self.write, strict=True))
+        axes = zip(self.block, self.write, whole, strict=True)
+        return tuple(both if block % both == 0 else write for block, write, both in axes)
+
     def bytes_at_once(self, slots: int) -> float:
-        """Return the bytes that the slot with the most work moves, of ``slots``."""
-        count = math.prod(cells(self.shape, self.block))
-        block = math.prod(self.block) / max(math.prod(self.shape), 1)
-        return self.bytes_moved * float(share_of_slot(count, block, slots))
+        """Return a bound of the bytes that the slot with the most work moves, of ``slots``.
+
+        A free slot takes the largest block that is left. So a block ends at most by its own length after an
+        even share of all blocks that are not smaller, and the slots are at most as long as the waves.
+        """
+        count, share = math.prod(cells(self.shape, self.block)), 1 - 1 / slots
+        if count > _WAVES * slots or slots == 1:
+            return self.bytes_moved * (1 / slots + share / max(count, 1))
+        ends = np.array([self.shape], np.int64)
+        starts, stops = split_boxes(np.zeros_like(ends), ends, self.block, self.unit)
+        cell = np.array(self.read, np.int64)
+        read = sizes(starts // cell * cell, np.minimum(-(-stops // cell) * cell, ends))
+        elements = sizes(starts, stops)
+        tasks = even_groups(elements, max(2 * slots, LEAST_TASKS))[:-1]
+        work = np.sort(np.add.reduceat((elements + read) * self.itemsize, tasks))[::-1]
+        late = np.cumsum(work) / slots + work * share
+        return float(min(work[::slots].sum(), max(work[:1].sum(), late[slots:].max(initial=0))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +155,13 @@ def rechunk_plan(
     if direct.bytes_at_once(slots) <= 3 * itemsize * math.prod(shape) / slots:
         return direct  # two stages read and write twice
     plans = [direct]
-    # Smaller chunks in between make more tasks.
-    budgets = [max(max_bytes >> times, least) for times in range(1 + (2 * slots - 2).bit_length())]
-    for budget in dict.fromkeys(budgets):
-        for chunks in _intermediates(shape, read, write, itemsize, budget):
-            first = _stage(shape, read, chunks, itemsize, max_bytes, slots)
-            plans.append(RechunkPlan((first, _stage(shape, chunks, write, itemsize, max_bytes, slots))))
-    return min(plans, key=lambda plan: (plan.bytes_at_once(slots), -math.prod(plan.intermediate or shape)))
-
-
-def share_of_slot(count: Any, block: Any, slots: int) -> Any:
-    """Return a bound of the share of all work that one of ``slots`` has.
-
-    ``count`` is the number of blocks, and ``block`` the share of one of them. In waves, a slot has one block
-    in each wave. If a free slot takes the next block, the last slot ends at most one block after the others.
-    """
-    return np.minimum(np.ceil(count / slots) * block, 1 / slots + block * (1 - 1 / slots))
+    for chunks in _intermediates(shape, read, write, itemsize, max_bytes, slots):
+        first = _stage(shape, read, chunks, itemsize, max_bytes, slots)
+        plans.append(RechunkPlan((first, _stage(shape, chunks, write, itemsize, max_bytes, slots))))
+    costs = [plan.bytes_at_once(slots) for plan in plans]
+    most = min(costs) * (_ALIKE if slots > 1 else 1)
+    alike = [plan for plan, cost in zip(plans, costs, strict=True) if cost <= most]
+    return max(alike, key=lambda plan: (math.prod(plan.intermediate or shape), -plan.bytes_at_once(slots)))
 
 
 def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int64]:
@@ -172,20 +189,20 @@ def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: in
     for axis in axes:  # the first and the last length are among them
         rows = np.linspace(0, len(axis) - 1, min(limit, len(axis))).astype(np.int64)
         thin.append(axis[np.unique(rows)])
-    size, cover, count = (np.ones((1,) * len(axes)) for _ in range(3))
+    size, cover = (np.ones((1,) * len(axes)) for _ in range(2))
     for number, axis in enumerate(thin):
         column = [1] * len(axes)
         column[number] = -1
         size = size * axis.reshape(column)
         cover = cover * covered(shape[number], axis, read[number]).reshape(column)
-        count = count * -(-shape[number] // axis).reshape(column)
     elements = max(math.prod(shape), 1)
-    most = (cover + elements) * share_of_slot(count, size / elements, slots)
-    most = np.where(size <= budget, most, np.inf)
-    best = np.lexsort((size.ravel(), cover.ravel(), most.ravel()))[0]
-    index = np.unravel_index(int(best), cover.shape)
-    block = tuple(int(axis[i]) for axis, i in zip(thin, index, strict=True))
-    return Stage(shape, itemsize, read, write, block)
+    least = (cover + elements) * np.maximum(1 / slots, size / elements)
+    least = np.where(size <= budget, least, np.inf)
+    best = np.lexsort((size.ravel(), cover.ravel(), least.ravel()))[: _CANDIDATES if slots > 1 else 1]
+    places = [np.unravel_index(each, cover.shape) for each in best.tolist() if np.isfinite(least.flat[each])]
+    blocks = (tuple(int(axis[i]) for axis, i in zip(thin, place, strict=True)) for place in places)
+    stages = (Stage(shape, itemsize, read, write, block) for block in blocks)
+    return min(stages, key=lambda stage: stage.bytes_at_once(slots))
 
 
 def _lengths(length: int, read: int, write: int) -> NDArray[np.int64]:
@@ -204,10 +221,13 @@ def _lengths(length: int, read: int, write: int) -> NDArray[np.int64]:
     return options[np.r_[True, cover[1:] < least[:-1]]]
 
 
-def _intermediates(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> Iterator[Shape]:
+def _intermediates(
+    shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int, slots: int
+) -> Iterator[Shape]:
     """Yield chunks for an intermediate array, by different ways to fill the memory with cells of both arrays.
 
-    They fill half of it, because a chunk of the intermediate array has to fit as well.
+    They fill half of it, because a chunk of the intermediate array has to fit as well. On several slots,
+    they also fill smaller parts, for more tasks.
     """
     yielded = set()
     axes = range(len(read))
@@ -215,11 +235,11 @@ def _intermediates(shape: Shape, read: Shape, write: Shape, itemsize: int, max_b
     by_ratio = sorted(axes, key=lambda axis: (-write[axis] / max(read[axis], 1), -axis))
     orders = (tuple(by_ratio), tuple(axes), tuple(axes[::-1]))
     limited = tuple(map(max, read, write))
-    for of_read, of_write, limit in product(orders, orders, (limited, shape)):
-        one = _filled(shape, limit, read, itemsize, (max_bytes - itemsize * math.prod(read)) // 2, of_read)
-        two = _filled(
-            shape, limit, write, itemsize, (max_bytes - itemsize * math.prod(write)) // 2, of_write[::-1]
-        )
+    rooms = [(max_bytes - itemsize * math.prod(cell)) // 2 for cell in (read, write)]
+    halvings = range(1 + (2 * slots - 2).bit_length())
+    for times, of_read, of_write, limit in product(halvings, orders, orders, (limited, shape)):
+        one = _filled(shape, limit, read, itemsize, rooms[0] >> times, of_read)
+        two = _filled(shape, limit, write, itemsize, rooms[1] >> times, of_write[::-1])
         chunks = tuple(map(min, one, two))
         first, second = (math.prod(read) + 2 * math.prod(chunks), math.prod(chunks) + 2 * math.prod(write))
         if itemsize * max(first, second) <= max_bytes and chunks not in yielded:
@@ -426,10 +446,7 @@ def _copy(
 ) -> ComputedArrays:
     """Return the copy of an array by one stage. ``origin`` is the array whose values it has."""
     read, reads = functools.partial(_read_block, old.path), (Read.same(origin or old.path, old.ndim),)
-    whole = (math.lcm(*both) for both in zip(stage.read, stage.write, strict=True))
-    axes = zip(stage.block, stage.write, whole, strict=True)
-    unit = tuple(both if block % both == 0 else write for block, write, both in axes)
-    return ComputedArrays(old, (new,), stage.block, read, number, reads=reads, unit=unit)
+    return ComputedArrays(old, (new,), stage.block, read, number, reads=reads, unit=stage.unit)
 
 
 def _read_block(path: str, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
