@@ -32,22 +32,27 @@ def opened(path: str) -> icechunk.Session:
     return icechunk.Repository.open(icechunk.local_filesystem_storage(path)).readonly_session("main")
 
 
+def opened_files(files: Sequence[str]) -> xr.Dataset:
+    """Open files as one dataset of dask, without the encodings of the files."""
+    data = xr.open_mfdataset(
+        files,
+        engine="h5netcdf",
+        combine="nested",
+        concat_dim="time",
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        join="override",
+    )
+    for variable in data.variables.values():
+        variable.encoding = {}
+    return data
+
+
 def ingest_copies(files: Sequence[str], path: str) -> None:
     session = create(path).writable_session("main")
     with dask.config.set(SCHEDULER):
-        data = xr.open_mfdataset(
-            files,
-            engine="h5netcdf",
-            combine="nested",
-            concat_dim="time",
-            data_vars="minimal",
-            coords="minimal",
-            compat="override",
-            join="override",
-        )
-        for variable in data.variables.values():
-            variable.encoding = {}
-        to_icechunk(data, session)
+        to_icechunk(opened_files(files), session)
     session.commit("copies")
 
 

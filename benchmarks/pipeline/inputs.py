@@ -21,22 +21,22 @@ def field(seed: int, *shape: int) -> np.ndarray:
     return np.round(280 + 20 * wave + noise, 2, out=noise).astype("f4")
 
 
-def archive(files: int, steps: int, lat: int, lon: int) -> list[str]:
-    """Make NetCDF-4 files of ``steps`` steps each, in compressed chunks of one step."""
+def archive(files: int, steps: int, lat: int, lon: int, hours: int = 1) -> list[str]:
+    """Make NetCDF-4 files of ``steps`` steps each, one compressed chunk, with ``hours`` from step to step."""
 
     def make(folder: Path) -> None:
         for number in range(files):
-            _netcdf(folder / f"day_{number:04}.nc", number, steps, lat, lon)
+            _netcdf(folder / f"day_{number:04}.nc", number, steps, lat, lon, hours)
 
-    folder = shared_input(f"archive-{files}-{steps}-{lat}-{lon}", make)
+    folder = shared_input(f"archive-{files}-{steps}-{lat}-{lon}-{hours}", make)
     return sorted(map(str, folder.glob("*.nc")))
 
 
-def _netcdf(path: Path, number: int, steps: int, lat: int, lon: int) -> None:
+def _netcdf(path: Path, number: int, steps: int, lat: int, lon: int, hours: int) -> None:
     with h5netcdf.File(path, "w") as file:
         file.dimensions = {"time": None, "lat": lat, "lon": lon}
         file.resize_dimension("time", steps)
-        labels = np.arange(number * steps, (number + 1) * steps)
+        labels = np.arange(number * steps, (number + 1) * steps) * hours
         time = file.create_variable("time", ("time",), "i8", data=labels)
         time.attrs.update(units="hours since 2000-01-01", calendar="standard", standard_name="time")
         file.create_variable("lat", ("lat",), "f8", data=np.linspace(-90, 90, lat))

@@ -2,6 +2,8 @@
 
 SPARK, ONE, PROCESSES = "Spark", "one process", "two processes"
 DASK = "dask + icechunk"
+DASK_PROCESSES = "dask (2 processes) + icechunk"
+XARRAY = "xarray in memory + icechunk"
 NAIVE = "dask + icechunk, naive"
 REFERENCE_ON_SPARK = "icechunk in mapInArrow"
 NUMPY = "numpy"
@@ -20,6 +22,8 @@ PACKAGES_OF_PIPELINE = {
     PROCESSES: "frazil",
     DASK: "dask",
     NAIVE: "dask",
+    DASK_PROCESSES: "distributed",
+    XARRAY: "xarray",
     FULL: "frazil",
     CUBED: "cubed",
     REFERENCE_ON_SPARK: "pyspark",

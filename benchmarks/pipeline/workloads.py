@@ -11,6 +11,7 @@ from pipeline.names import (
     CONSTANT,
     CUBED,
     DASK,
+    DASK_PROCESSES,
     FULL,
     NAIVE,
     NUMPY,
@@ -23,6 +24,7 @@ from pipeline.names import (
     SERIAL,
     SLOTS,
     SPARK,
+    XARRAY,
 )
 
 _ARCHIVE = {"files": 200, "steps": 10, "lat": 200, "lon": 250}
@@ -44,6 +46,9 @@ DAEMON = "half of the difference is the imports of the workers' daemon (zarr, Fr
 FIXED = "the fixed costs of a job, a commit, and the metadata of each result, about 0.05 s"
 REFERENCES = "each refresh hashes all references of the source, and reads the digests of all chunks"
 _DERIVED = ("mean", "climatology", "coarsen", "pyramid", "regrid")
+
+#: The second day is the same call, and the work of the new files.
+_FEED = {"the first day, s": 1.0, "the second day, s": 0.25, "the first day, peak memory, MiB": 1.0}
 
 PIPELINE = (
     Workload(
@@ -152,6 +157,16 @@ PIPELINE = (
         (SPARK, ONE, DASK),
         targets=at_most(DASK, {"climatology, s": 0.7}),
         compare=((SPARK, DASK), (ONE, DASK), (SPARK, ONE)),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: 207 MB in 200 files: ingest, rechunk, climatology, publish, and 10 more files",
+        "pipeline.feeds.published",
+        {"files": 200, "more": 10, "steps": 2, "lat": 360, "lon": 360, "series": [100, 20, 20]},
+        {"files": 4, "more": 2, "steps": 2, "lat": 10, "lon": 20, "series": [4, 5, 5]},
+        (PROCESSES, DASK_PROCESSES, XARRAY),
+        targets=(*at_most(DASK_PROCESSES, _FEED), *at_most(XARRAY, _FEED)),
+        compare=((PROCESSES, DASK_PROCESSES), (PROCESSES, XARRAY)),
         rounds=_ROUNDS,
     ),
     Workload(
