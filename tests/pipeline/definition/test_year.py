@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,14 +16,20 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import xarray as xr
+from tests.jobs.killed import dies_after, dies_before
 from tests.pipeline.definition.feed import feed
 from tests.support.fault_proxy import Fault, FaultProxy, Rule
+from tests.support.losses import Losing
 from tests.support.servers import ministack
 
 import frazil
 from frazil.errors import TaskFailedError
-from frazil.pipeline import derived
+from frazil.jobs.engine import Engine
+from frazil.jobs.staging import Staging
+from frazil.pipeline import Pipeline, PipelineRun, derived
+from frazil.pipeline.derivation.refresh import RefreshChain
 from frazil.pipeline.ingest import tasks
+from frazil.pipeline.publishing import operation as publishing
 from frazil.storage.profiles import storage_of_location
 
 DEFINITION: Final = """
@@ -149,12 +159,12 @@ def run_year(
     months: range = MONTHS,
     *,
     place: str | None = None,
-    fails: Callable[[], AbstractContextManager[None]] | None = None,
-    begins: Callable[[], None] = lambda: None,
+    fails: Callable[[Pipeline], None] | None = None,
+    runs: Callable[[Pipeline], PipelineRun] = Pipeline.run,
 ) -> None:
     """Deliver the months, run the definition each morning, and check the archive.
 
-    Each third morning has a run that ``fails``. ``begins`` is called before each run.
+    Each third morning has a run that ``fails`` first.
     """
     place = place or str(folder / "ice")
     text = DEFINITION.replace("ENGINE", engine).replace("PLACE", place)
@@ -166,29 +176,81 @@ def run_year(
         if month > 2:
             year.deliver_model(month)
         if fails is not None and month % 3 == 0:
-            with fails(), pytest.raises(TaskFailedError):
-                pipeline.run()
-        begins()
-        run = pipeline.run()
+            fails(pipeline)
+        run = runs(pipeline)
         assert run.outcome == "published", run.left_out
         year.check()
     assert pipeline.run().outcome == "unchanged"
 
 
-@contextmanager
-def broken_tasks() -> Iterator[None]:
-    """All tasks that copy values fail."""
+def break_tasks(pipeline: Pipeline) -> None:
+    """Run the pipeline while all tasks that copy values fail."""
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("killed")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "copy_values", broken)
-        yield
+        with pytest.raises(TaskFailedError):
+            pipeline.run()
 
 
-def test_a_year_with_killed_runs(tmp_path: Path) -> None:
-    run_year(tmp_path, "inline", fails=broken_tasks)
+#: Where the process of a run dies, one place for each third month.
+DEATHS: Final = {
+    "tasks of the ingest staged": dies_after(Staging, "stage_round"),
+    "tasks of the ingest merged": dies_after(frazil.Session, "merge"),
+    "mean refreshed, not committed": dies_before(RefreshChain, "finish"),
+    "not yet published": dies_before(publishing, "publish"),
+}
+
+
+def main(file: str, death: str) -> None:
+    """Run a pipeline until the process dies."""
+    DEATHS[death]()
+    Pipeline.load(file).run()
+
+
+PROGRAM: Final = "import sys; from tests.pipeline.definition.test_year import main; main(*sys.argv[1:])"
+
+
+def killed_drivers() -> Callable[[Pipeline], None]:
+    """Return a function that runs a pipeline in a process that dies, each time at another place."""
+    deaths = iter(DEATHS)
+
+    def kill(pipeline: Pipeline) -> None:
+        command = [sys.executable, "-c", PROGRAM, str(pipeline.folder / "feed.toml"), next(deaths)]
+        environment = {**os.environ, "PYTHONPATH": ":".join(map(str, sys.path))}
+        run = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert run.returncode == -signal.SIGKILL, (command[-1], run.stderr)
+
+    return kill
+
+
+def test_a_year_with_failed_runs(tmp_path: Path) -> None:
+    run_year(tmp_path, "inline", fails=break_tasks)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_a_year_with_killed_drivers(tmp_path: Path, engine: str) -> None:
+    run_year(tmp_path, engine, fails=killed_drivers())
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "every_engine", ["processes", pytest.param("spark", marks=pytest.mark.spark)], indirect=True
+)
+def test_a_year_with_killed_workers(tmp_path: Path, every_engine: Engine) -> None:
+    """Each morning, the worker of the second task is killed before it can return anything."""
+    mornings: list[Path] = []
+
+    def runs(pipeline: Pipeline) -> PipelineRun:
+        mornings.append(tmp_path / f"marks {len(mornings)}")
+        mornings[-1].mkdir()
+        return replace(pipeline, engine=Losing(every_engine, mornings[-1], "worker")).run()
+
+    run_year(tmp_path, "inline", range(1, 7), runs=runs)
+    assert all((each / "second").exists() for each in mornings)
 
 
 @pytest.mark.deep
@@ -220,8 +282,9 @@ def test_a_year_on_a_spoiled_network(tmp_path: Path, monkeypatch: pytest.MonkeyP
             monkeypatch.setenv(f"AWS_{name}", value)
         rules: list[Rule] = []
 
-        def spoil() -> None:
+        def runs(pipeline: Pipeline) -> PipelineRun:
             rules.extend(proxy.add(fault, pattern, times=times) for fault, pattern, times in FAULTS)
+            return pipeline.run()
 
-        run_year(tmp_path, "threads", range(1, 5), place="s3://year/ice", begins=spoil)
+        run_year(tmp_path, "threads", range(1, 5), place="s3://year/ice", runs=runs)
         assert sum(rule.hits for rule in rules) >= 4 * len(FAULTS) - 4
