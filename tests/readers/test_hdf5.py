@@ -50,6 +50,8 @@ def strings(file: Any) -> None:
     characters[...] = np.array([[b"a", b"b", b"", b"d"], [b"x", b"", b"", b""]])
     file.setncattr_string("one", "word")
     file.setncattr_string("many", ["a", "b c"])
+    file.setncattr_string("list", ["one"])
+    file.setncattr("big", np.array([2**63], "u8"))
     file.setncattr("empty", "")
 
 
