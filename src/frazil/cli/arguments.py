@@ -163,6 +163,12 @@ def key_values(text: str) -> dict[str, Any]:
     return dict(map(key_value, comma_separated(text)))
 
 
+def group_rule(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the path of a group and the conditions of its files, ``PATH:KEY=VALUE,...``."""
+    path, _, conditions = text.partition(":")
+    return path, key_values(conditions)
+
+
 def container(prefix: str) -> VirtualChunkContainer:
     """Return the container for a prefix of URLs."""
     from frazil.handle.addresses import container_of

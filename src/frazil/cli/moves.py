@@ -436,6 +436,10 @@ def ingest(
     dates: Annotated[Any, option(metavar="NAME=PATTERN,...", callback=args.converted(args.key_values, {}))],
     preprocess: Annotated[Any, option(metavar="MODULE:FUNCTION", callback=args.converted(args.function))],
     grow: Annotated[Any, option(metavar="DIM,...", callback=args.converted(args.comma_separated, ()))],
+    groups: Annotated[
+        Any,
+        option(metavar="PATH:KEY=VALUE,...", multiple=True, callback=args.collected(args.group_rule, dict)),
+    ],
     allow: Annotated[Any, option(metavar="KIND,...", callback=args.converted(args.comma_separated, ()))],
     message: args.Message,
     mode: Literal["create", "append", "insert", "upsert", "backfill"] = "create",
@@ -474,6 +478,7 @@ def ingest(
         dates: Times from names of files or attributes: time=s2_%Y%m%d.tif, time=attribute:ACQUIRED.
         preprocess: A function of the dataset of each file, or of two paths.
         grow: Labelled dimensions, such as stations, that files have in any order and in part.
+        groups: A rule for the files of another group: /noleap:calendar=noleap, /coarse:lat=90.
         allow: Problems to tolerate: values, unordered, overlap, duplicate, hole, variables, dtype.
         mode: How the files relate to existing data.
         branch: The branch to commit to.
@@ -515,6 +520,7 @@ def ingest(
         "dates": dates,
         "preprocess": preprocess,
         "grow": grow,
+        "groups": groups,
         "engine": automatic if engine == "auto" else engine,
     }
     if inspect:

@@ -14,7 +14,7 @@ from tests.pipeline.ingest import netcdf_files as nc
 import frazil
 from frazil.cli.main import main
 from frazil.errors import IcechunkError
-from frazil.pipeline import Target, ingest
+from frazil.pipeline import Target, ingest, inspect_files
 
 
 @pytest.fixture
@@ -654,6 +654,27 @@ def test_calendars_and_grids_get_groups_by_rule(tmp_path: Path, repo: frazil.Rep
     assert add(repo, [*paths, *more], groups=rules, allow={"hole"}).report.unchanged == len(paths)
     with xr.open_zarr(repo.readonly_session("main").store, group="half", consolidated=False) as found:
         assert found.sizes == {"time": 4, "x": 2}
+
+
+def test_an_inspection_compares_the_files_of_each_group(
+    tmp_path: Path, repo: frazil.Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = save(tmp_path, day(0, "t"), day(1, "t").isel(x=slice(2)), day(2, "t"))
+    assert [each.kind for each in inspect_files(paths, engine="inline").fatal()] == ["dims"]
+    report = inspect_files(paths, groups={"/half": {"x": 2}}, allow={"hole"}, engine="inline")
+    assert not report.fatal()
+    assert "/half: 1 file" in str(report)
+    place = str(tmp_path / "ice")
+    options = ["--groups", "/half:x=2", "--groups", "/rest:file=*002.nc", "--engine", "inline"]
+    assert main(["ingest", *map(str, paths), place, "--inspect"]) == 1
+    assert main(["ingest", *map(str, paths), "--inspect", *options]) == 0
+    assert "/half: 1 file" in capsys.readouterr().out
+    assert main(["ingest", *map(str, paths), place, "--group", "first", *options]) == 0
+    store = frazil.Repository.open(frazil.local_filesystem_storage(place)).readonly_session("main").store
+    assert {
+        name: xr.open_zarr(store, group=name, consolidated=False).t.shape for name in ("half", "rest")
+    } == {"half": (2, 2), "rest": (2, 3)}
+    assert main(["ingest", *map(str, paths), place, "--groups", "half"]) != 0
 
 
 @pytest.mark.parametrize("groups", [{"coarse": {"x": 2}}, {"/coarse": {}}])

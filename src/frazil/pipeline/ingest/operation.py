@@ -232,6 +232,7 @@ def inspect_files(
         convert: The units of variables; see `ingest`.
         preprocess: A function of the dataset of a file, or of the file; see `ingest`.
         grow: Dimensions with labels that files have in any order and in part; see `ingest`.
+        groups: Rules for other groups: files are compared with those of their group; see `ingest`.
         allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
         unpack: Whether the ingest would store unpacked values: then files may have different packing.
         engine: The engine of the tasks: an `Engine`, or "inline", "threads", "processes", "spark", "sail".

@@ -431,6 +431,7 @@ class InspectionOptions(FileOptions, total=False):
 
     allow: Collection[str]
     grow: Collection[str]
+    groups: Mapping[str, Mapping[str, Any]] | None
     unpack: bool
     engine: Engine | EngineName | None
     progress: Progress | None
