@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import islice
+from itertools import batched, chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, override
@@ -376,6 +376,20 @@ def _validator(size: int, version: str | tuple[int, ...]) -> str:
     return hashlib.sha256(f"{size} {version}".encode()).hexdigest()[:32]
 
 
+#: The number of files that a thread looks at, one after the other.
+_AT_ONCE: Final = 500
+
+
+def _local_validators(paths: Iterable[str]) -> list[str]:
+    validators = []
+    for path in paths:
+        try:
+            validators.append(local_validator(os.stat(path)))
+        except OSError:
+            validators.append("")
+    return validators
+
+
 #: One listing of a folder replaces this number of requests, or more.
 LISTED: Final = 100
 
@@ -390,6 +404,7 @@ def file_validators(
     """
     validators = dict(listed)
     folders: dict[str, int] = {}
+    paths: dict[str, str] = {}
     for url in urls:
         if url in validators:
             continue
@@ -397,8 +412,10 @@ def file_validators(
             folder = url[: url.rfind("/") + 1]
             folders[folder] = folders.get(folder, 0) + 1
         else:
-            with suppress(OSError):
-                validators[url] = local_validator(os.stat(path))
+            paths[url] = path
+    # Without a cache, the disk answers several threads at a time.
+    parts = map_bounded(Purpose.FILE_INSPECTIONS, _local_validators, batched(paths.values(), _AT_ONCE))
+    validators |= zip(paths, chain.from_iterable(parts), strict=True)
     for folder, count in folders.items():
         if count >= LISTED:
             with suppress(IcechunkError):  # a web server lists nothing
