@@ -28,7 +28,7 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, Final, Self, override
 
@@ -54,7 +54,7 @@ from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
 from frazil.threads import thread_errors
 from frazil.zarr_names import FusedCodecPipeline, RectilinearChunkGridMetadata, RegularChunkGridMetadata
-from frazil.zarr_store.array_metadata import array_metadata
+from frazil.zarr_store.array_metadata import stored_metadata
 from frazil.zarr_store.references import SessionStore, parse_key
 
 __all__ = ["BulkCodecPipeline"]
@@ -128,7 +128,7 @@ class OpenedArray:
         self.node_id, self.removed = entry.node.id, count
         document = entry.node.user_data
         if document is not self.document:
-            stored = _stored_metadata(document, path)
+            stored = stored_metadata(document, path)
             different = next(
                 (name for name, is_same in _COMPARISONS if not is_same(self.metadata, stored)), ""
             )
@@ -149,9 +149,6 @@ def opened_array(metadata: Any, store: Any) -> OpenedArray | None:
     """Return an array that zarr opens, or None if it is not an array of Frazil."""
     is_ours = isinstance(store, SessionStore) and isinstance(metadata, ArrayV3Metadata)
     return OpenedArray(metadata, removed=len(store.session.workspace.removed)) if is_ours else None
-
-
-_stored_metadata: Final = lru_cache(256)(array_metadata)
 
 
 def _same_fill(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:

@@ -28,7 +28,7 @@ from frazil.errors import InvalidInputError
 from frazil.format.snapshot import Node
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
-from frazil.zarr_store.arrays import array_at
+from frazil.zarr_store.arrays import array_at, count_values
 
 #: The most points that are read together: each needs about 50 bytes of memory.
 _MOST_POINTS: Final = 1 << 22
@@ -203,6 +203,7 @@ class Array:
         if encoding is not None:
             writing = BoxWriting(self._session.workspace, self._path, encoding, writes_fill=writes_fill)
             if writing.run(selection.slices, box):
+                count_values(written=box.size * encoding.dtype.itemsize)
                 return
         # zarr converts all values at once, and takes no values of another shape.
         slices = tuple(each.as_slice() for each in selection.slices)
@@ -240,6 +241,7 @@ class Array:
         if 0 in shape:
             return np.empty(shape, encoding.dtype)
         workspace = self._session.workspace
+        count_values(read=prod(shape) * encoding.dtype.itemsize)
         if encoding.shards is None:
             values = read_in_chunk(workspace, self._path, encoding, slices)
             if values is not None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import zarr
 
 from frazil import errors, host
 from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import conflicting, require_progress
+from frazil.arrays.array import Array
 from frazil.changes.reads import ReadSet, ReadTracker, joined_reads
 from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
@@ -112,8 +112,9 @@ def _have_other_labels(session: Session, group: str, above: str, dim: str) -> bo
         if len(session.chunk_table(path)) != node.array.num_chunks[0]:
             return False
         attributes = json.loads(node.user_data).get("attributes") or {}
-        stored = zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
-        pairs.append((np.asarray(stored[...]), (attributes.get("units"), attributes.get("calendar"))))
+        pairs.append(
+            (np.asarray(Array(session, path)[...]), (attributes.get("units"), attributes.get("calendar")))
+        )
     (one, units), (other, other_units) = pairs
     if units != other_units or one.dtype.kind != other.dtype.kind:
         return False

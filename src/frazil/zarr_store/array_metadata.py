@@ -12,6 +12,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Final, Self, override
 
 import numpy as np
@@ -165,3 +166,7 @@ def array_metadata(document: bytes, path: str) -> ArrayV3Metadata:
             )
         raise InvalidInputError(message, ErrorKind.UNSUPPORTED_ARRAY) from error
     return metadata
+
+
+#: The metadata of documents that were read before. Nobody may change their attributes.
+stored_metadata: Final = lru_cache(256)(array_metadata)

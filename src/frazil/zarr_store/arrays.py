@@ -51,6 +51,14 @@ def counted_values() -> Iterator[ValueCounts]:
         _COUNTS.reset(token)
 
 
+def count_values(read: int = 0, written: int = 0) -> None:
+    """Add bytes of values to the counts of this thread."""
+    counts = _COUNTS.get()
+    if counts is not None:
+        counts.read += read
+        counts.written += written
+
+
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a session or store."""
     store = source if isinstance(source, IcechunkStore) else source.store
@@ -63,11 +71,10 @@ def _naming(method: str) -> Any:
     def select(self: NamingArray, selection: Any = ..., *values: Any, **options: Any) -> Any:
         try:
             result = getattr(super(NamingArray, self), method)(selection, *values, **options)
-            counts = _COUNTS.get()
-            if counts is not None and values:
-                counts.written += np.size(values[0]) * self.dtype.itemsize
-            elif counts is not None:
-                counts.read += np.size(result) * self.dtype.itemsize
+            if values:
+                count_values(written=np.size(values[0]) * self.dtype.itemsize)
+            else:
+                count_values(read=np.size(result) * self.dtype.itemsize)
             return result
         except IcechunkError:
             raise  # the error of the store names the chunk

@@ -7,8 +7,10 @@ its thread. Every store of the session sees changes immediately, other sessions 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from collections.abc import Buffer as BytesLike
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, override
@@ -38,7 +40,7 @@ from frazil.repository.session.chunk_refs import chunk_error, claimed_bytes, req
 from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.workspace import Workspace, size_of
 from frazil.zarr_pipeline import prefer_bulk_pipeline
-from frazil.zarr_store.array_metadata import array_metadata
+from frazil.zarr_store.array_metadata import array_metadata, stored_metadata
 from frazil.zarr_store.references import (
     Coords,
     Document,
@@ -105,6 +107,9 @@ class ChunkDecoder:
 
 def open_array(store: Store, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array. Raises the errors of ``array_metadata``."""
+    if isinstance(store, IcechunkStore) and (mode == "r" or (mode == "r+" and not store.read_only)):
+        with suppress(Exception):  # zarr raises the error
+            return _opened(store, path.strip("/"), mode)
     try:
         return zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
     except Exception:  # zarr and its registries raise errors of any class
@@ -112,6 +117,18 @@ def open_array(store: Store, path: str, mode: Any = "r") -> zarr.Array[Any]:
         if node is not None and node.array is not None:
             array_metadata(node.user_data, node.path)
         raise
+
+
+def _opened(store: IcechunkStore, path: str, mode: str) -> zarr.Array[Any]:
+    """Return an array from its document, as zarr opens it, but without an event loop."""
+    document = store.get_sync(f"{path}/zarr.json".lstrip("/"))
+    if document is None:
+        raise NodeNotFoundError(f"`/{path}` must be a node, got none")
+    metadata = copy.copy(stored_metadata(document.to_bytes(), f"/{path}"))
+    # A change of attributes changes the mapping.
+    object.__setattr__(metadata, "attributes", copy.deepcopy(metadata.attributes))
+    place = StorePath(store if mode != "r" or store.read_only else store.with_read_only(True), path)
+    return zarr.Array(zarr.AsyncArray(metadata, place))
 
 
 def chunk_decoder(store: Store, path: str) -> ChunkDecoder:

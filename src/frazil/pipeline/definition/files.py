@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -116,7 +117,11 @@ class TableFiles:
             if some and math.prod(counts) <= MOST_CHUNKS:  # what depends on others is computed in full
                 changed = np.unique(np.concatenate(some))
                 words = changed[:, None].astype(np.uint64) + seed
-                hashes.predict(target.path, changed, words, math.prod(target.grid) * target.itemsize)
+                hashes.predict(
+                    target.path,
+                    partial(lambda *pair: pair, changed, words),
+                    math.prod(target.grid) * target.itemsize,
+                )
         left_out, steps, names = (
             problems_of(report),
             report.dataset.steps,

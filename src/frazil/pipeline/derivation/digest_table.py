@@ -7,6 +7,10 @@ find what has changed, and a result that somebody has edited is found too.
 
 from __future__ import annotations
 
+import json
+import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,12 +18,14 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.format.chunk_table import ascending, within
 from frazil.format.ids import id_to_text
 from frazil.jobs.blocks import I64, block_shape, cells, split
 from frazil.pipeline.derivation.definition import Definition
 from frazil.pipeline.derivation.relations import U64, StoredChunks, reference_hashes
 from frazil.pipeline.transform.arrays import TABLES, Shape, array_info, clipped_chunks, open_array
 from frazil.repository.session.session import Session
+from frazil.zarr_store.arrays import array_at
 
 _TABLE_BYTES: Final = 1 << 19
 
@@ -49,20 +55,18 @@ class DigestTable:
         at = table_path(session, path) if session.workspace.is_array(path) else ""
         if not at or not session.workspace.is_array(at):
             return None
-        stored = open_array(session, at)
-        definition = Definition.parse(stored.attrs.asdict())
-        if definition is None or stored.dtype != np.uint64 or stored.shape[-1:] != (3,):
+        info = array_info(session, at)
+        attributes, definition = info.attributes, Definition.parse(info.attributes)
+        if definition is None or info.document["data_type"] != "uint64" or info.shape[-1:] != (3,):
             return None
-        texts = (str(stored.attrs.get(name, "")) for name in ("place", "key"))
-        return DigestTable(np.asarray(stored[...]), definition, *texts)
+        texts = (str(attributes.get(name, "")) for name in ("place", "key"))
+        return DigestTable(np.asarray(open_array(session, at)[...]), definition, *texts)
 
-    def write(self, session: Session, path: str) -> None:
-        """Store the table, and only those of its chunks that change."""
+    def write(self, session: Session, path: str, old: DigestTable | None) -> None:
+        """Store the table in place of ``old``, and only those of its chunks that change."""
         at = table_path(session, path)
         attributes = {"path": path, "place": self.place, "key": self.key, **self.definition.as_json()}
-        old = DigestTable.read(session, path)
-        is_new = old is None or old.words.ndim != self.words.ndim
-        if is_new:
+        if old is None or old.words.ndim != self.words.ndim:
             rows = (1,) * (self.words.ndim - 1)
             zarr.create_array(
                 session.store,
@@ -77,14 +81,17 @@ class DigestTable:
                 dimension_names=[*(f"{at.rpartition('/')[2]}_{axis}" for axis in range(len(rows))), "word"],
                 overwrite=session.workspace.node(at) is not None,
             )
-        stored = open_array(session, at, "r+")
-        if stored.attrs.asdict() != attributes:
-            stored.attrs.put(attributes)
-        if stored.shape != self.words.shape:
-            stored.resize(self.words.shape)
-        for starts, stops in zip(*split(self.words.shape, stored.chunks), strict=True):
+            old = None
+        info = array_info(session, at)
+        if any(map(operator.lt, self.words.shape, info.shape)):
+            array_at(session, at, "r+").resize(self.words.shape)
+        document = {**info.document, "shape": list(self.words.shape), "attributes": attributes}
+        if document != info.document:
+            session.workspace.set_node(at, json.dumps(document).encode())
+        stored = open_array(session, at)
+        for starts, stops in zip(*split(self.words.shape, info.grid), strict=True):
             part = tuple(map(slice, starts.tolist(), stops.tolist()))
-            if is_new or old is None or not np.array_equal(old.words[part], self.words[part]):
+            if old is None or not np.array_equal(old.words[part], self.words[part]):
                 stored[part] = self.words[part]
 
     def at(self, counts: Shape) -> U64:
@@ -113,40 +120,50 @@ def chunk_index(rows: I64, counts: Shape) -> I64:
 
 
 def hash_grid(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
-    """Return hashes (2, n) of chunks in their grid, shape (*counts, 2); 0 for no chunk."""
-    out = np.zeros((*counts, 2), np.uint64)
-    inside = (index < np.array(counts, np.uint32)).all(axis=1)
-    out.reshape(-1, 2)[chunk_rows(index[inside], counts)] = hashes.T[inside]
+    """Return hashes (lanes, n) of chunks in their grid, shape (*counts, lanes); 0 for no chunk."""
+    lanes = len(hashes)
+    inside = within(index, counts)
+    if inside.all() and len(index) == math.prod(counts) and ascending(index):
+        return hashes.T.reshape(*counts, lanes)
+    out = np.zeros((*counts, lanes), np.uint64)
+    out.reshape(-1, lanes)[chunk_rows(index[inside], counts)] = hashes.T[inside]
     return out
 
 
 def own_hashes(session: Session, path: str, counts: Shape) -> U64:
     """Return the hashes of the references of a result in its grid, shape (*counts); 0 for no chunk."""
     table = session.chunk_table(path)
-    return hash_grid(table.index, reference_hashes(table), counts)[..., 0]
+    return hash_grid(table.index, reference_hashes(table, lanes=1), counts)[..., 0]
 
 
 @dataclass(slots=True, eq=False)
 class ChunkHashes:
     """The hashes of references of the arrays of a session. Each array is read once.
 
-    A run that only plans sets those of arrays that it would compute.
+    A run that only plans sets those of arrays that it would compute. ``later`` makes them at the first need.
     """
 
     session: Session
     chunks: dict[str, StoredChunks] = field(default_factory=dict)
+    later: dict[str, Callable[[], StoredChunks]] = field(default_factory=dict)
 
     def of(self, path: str) -> StoredChunks:
         """Return the chunks of an array, as they were at the first call."""
         if path not in self.chunks:
-            self.chunks[path] = self.read(path)
+            make = self.later.pop(path, None)
+            self.chunks[path] = self.read(path) if make is None else make()
         return self.chunks[path]
 
-    def predict(self, path: str, changed: I64, words: U64, length: int | None = None) -> None:
-        """Set the hashes, shape (n, 2), of the chunks with the numbers ``changed``, and perhaps their bytes.
+    def predict(self, path: str, change: Callable[[], tuple[I64, U64]], length: int | None = None) -> None:
+        """Set what ``change`` returns: the numbers of chunks, and their hashes, shape (n, 2).
 
-        The bytes of chunks that the array does not have yet are 0 without ``length``.
+        ``length`` is the number of bytes of each of them. Without it, the bytes of chunks that the array
+        does not have yet are 0.
         """
+        self.chunks.pop(path, None)
+        self.later[path] = lambda: self._predicted(path, *change(), length)
+
+    def _predicted(self, path: str, changed: I64, words: U64, length: int | None) -> StoredChunks:
         info, stored = array_info(self.session, path), self.read(path)
         counts = cells(info.shape, info.grid)
         rows = chunk_rows(stored.index, counts)
@@ -158,7 +175,7 @@ class ChunkHashes:
             lengths[changed] = length
         both = np.union1d(rows, changed)
         index = chunk_index(both, counts).astype(np.uint32)
-        self.chunks[path] = StoredChunks(info.shape, info.grid, index, grid[both].T, lengths[both])
+        return StoredChunks(info.shape, info.grid, index, grid[both].T, lengths[both])
 
     def read(self, path: str) -> StoredChunks:
         """Return the chunks of an array, as they are now."""

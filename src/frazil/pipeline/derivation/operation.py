@@ -288,6 +288,8 @@ class BlockRun:
     transferred: dict[str, U64] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     edited: set[str] = field(default_factory=set)
+    #: The tables of the results before the run, by path.
+    tables: dict[str, DigestTable | None] = field(default_factory=dict)
     #: The chunks that a shorter result has no more: it may have them at other places.
     outside: dict[str, ChunkTable] = field(default_factory=dict)
 
@@ -306,6 +308,13 @@ class BlockRun:
         to = self.target  # the states stay where the first run has made them
         group = to.first_group if isinstance(to, ResultTarget) else to.path("")
         return Definition(self.operation.name, arguments, sources, group)
+
+    def repeated(self, session: Session) -> BlockRun:
+        """Return the run that does in a session of the same version what this dry run has found."""
+        view = replace(self.view, session=session)
+        run = BlockRun(self.operation, self.plan, view, self.target, self.engine, self.is_full)
+        run.places, run.dry_selections, run.tables = self.places, self.selections, self.tables
+        return run
 
     @property
     def computed(self) -> Sequence[ComputedArrays]:
@@ -361,7 +370,15 @@ class BlockRun:
         own = own_hashes(session, array.path, cells(array.shape, array.grid))
         place = self.places.get(array.path) or array.path.removeprefix(self.target.path("").rstrip("/"))
         words = np.concatenate([digests, own[..., None]], axis=-1)
-        DigestTable(words, self.definition, place, key).write(session, array.path)
+        DigestTable(words, self.definition, place, key).write(
+            session, array.path, self._table(session, array.path)
+        )
+
+    def _table(self, session: Session, path: str) -> DigestTable | None:
+        """Return the table of a result before the run."""
+        if path not in self.tables:
+            self.tables[path] = DigestTable.read(session, path)
+        return self.tables[path]
 
     def results(self) -> list[ResultState]:
         """Return what the run finds of each result."""
@@ -449,7 +466,7 @@ class BlockRun:
         self.changed.add(new.path)
         create_array(session, self.view.session, coordinate.old, new)
         if values.size:
-            open_array(session, new.path, "r+")[...] = values
+            open_array(session, new.path)[...] = values
 
     def _transfer(self, session: Session) -> list[ChunkTransfer]:
         """Set the references of transferred arrays, and return those whose bytes tasks must fetch."""
@@ -466,7 +483,7 @@ class BlockRun:
             new, table = transferred.new, transfer_table(source, transferred.transfer)
             counts = cells(new.shape, new.grid)
             digests = hash_grid(table.index, reference_hashes(table), counts)
-            digest_table = DigestTable.read(session, new.path) if self.view.is_refresh else None
+            digest_table = self._table(session, new.path) if self.view.is_refresh else None
             if (
                 digest_table is not None
                 and (digest_table.at(counts)[..., 2] != own_hashes(session, new.path, counts)).any()
@@ -494,12 +511,16 @@ class BlockRun:
 
     def _predict(self, session: Session, computed: ComputedArrays, selection: ChunkSelection) -> None:
         """Set hashes of the chunks that a run would compute, for the results that read them."""
-        changed, digests = np.flatnonzero(selection.mask), selection.digests
-        words = np.zeros((len(changed), 2), np.uint64)
-        if digests is not None:
-            words = digests.reshape(-1, 2)[changed]
+
+        def change() -> tuple[I64, U64]:
+            changed, digests = np.flatnonzero(selection.mask), selection.digests
+            words = np.zeros((len(changed), 2), np.uint64)
+            if digests is not None:
+                words = digests.reshape(-1, 2)[changed]
+            return changed, extend_hash(words, 1)
+
         for new in computed.new:
-            self.hashes[id(session)].predict(new.path, changed, extend_hash(words, 1))
+            self.hashes[id(session)].predict(new.path, change)
 
     def _select(self, session: Session, computed: ComputedArrays) -> ChunkSelection:
         """Return which chunks of computed arrays have changed."""
@@ -537,7 +558,7 @@ class BlockRun:
         digests = chunk_digests(key_hash, new.shape, new.grid, computed.reads, chunks)
         if not self.view.is_refresh:
             return ChunkSelection(everything, digests, nothing, text)
-        tables = {each.path: DigestTable.read(session, each.path) for each in computed.new}
+        tables = {each.path: self._table(session, each.path) for each in computed.new}
         mask, edited, reason = np.zeros(counts, np.bool_), set[str](), ""
         for path, table in tables.items():
             if table is None:

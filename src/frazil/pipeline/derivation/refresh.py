@@ -652,16 +652,18 @@ class RefreshChain:
 
     def _prepare(self, call: _Call, session: Session, values: list[Any]) -> Tasks:
         self._finish_call(session, values)
+        dry_run = self.dry_runs.get(call.key) if session.snapshot_id == self.snapshot else None
         try:
-            run = self.task.run_of(session, call)
+            # A call that reads results of other calls has other digests now.
+            if dry_run is None or not (self.only or frozenset()).isdisjoint(dry_run.view.first_paths):
+                run = self.task.run_of(session, call)
+            else:
+                run = dry_run.repeated(session)
         except IcechunkError as error:
             if self.only is not None:
                 raise
             _log.warning("%s stays behind: %s", ", ".join(call.outputs.values()), error)
             return Tasks([])
-        dry_run = self.dry_runs.get(call.key) if session.snapshot_id == self.snapshot else None
-        if dry_run is not None and self.only is not None and self.only.isdisjoint(run.view.first_paths):
-            run.dry_selections = dry_run.selections
         tasks = run.prepare(session)
         if self.task.edits == "refuse":
             _require_own([each.path for each in run.results() if each.is_edited])

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -25,7 +26,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.chunk_table import ChunkTable
+from frazil.format.chunk_table import ChunkTable, ascending
 from frazil.format.columns import Ragged
 from frazil.format.manifest import ChunkKind
 from frazil.jobs.blocks import I64, cells
@@ -200,6 +201,8 @@ class Read:
 
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(32)
+#: The number of hashes that are changed together: they fit into the cache of a processor.
+_AT_ONCE: Final = 1 << 14
 #: For each axis, the base of its weights: congruent to 3 modulo 8, so that weights differ in their low bits.
 _BASES: Final = tuple(
     (int.from_bytes(hashlib.sha256(f"axis {axis}".encode()).digest()[:8], "little") & ~7) | 3
@@ -209,10 +212,42 @@ _BASES: Final = tuple(
 
 def extend_hash(state: U64, words: Any) -> U64:
     """Return hashes after more words, element by element: two rounds of multiplication and shift."""
-    with np.errstate(over="ignore"):  # numpy warns of scalars
-        state = (state ^ np.asarray(words).astype(np.uint64)) * _ODD
-        state = (state ^ (state >> _SHIFT)) * np.uint64(0xD6E8FEB86659FD93)
-    return np.asarray(state ^ (state >> _SHIFT))
+    words = np.asarray(words)
+    shape = np.broadcast_shapes(state.shape, words.shape)
+    if math.prod(shape) <= _AT_ONCE:
+        return _mixed(np.asarray(state ^ words.astype(np.uint64)))
+    out = np.empty(shape, np.uint64)
+    access: Any = [["writeonly"], ["readonly"], ["readonly"]]
+    with np.nditer(
+        (out, state, words),
+        ["external_loop", "buffered"],
+        access,
+        [np.uint64] * 3,
+        casting="unsafe",
+        buffersize=_AT_ONCE,
+    ) as parts:
+        for target, before, more in parts:
+            _mixed(np.bitwise_xor(before, more, out=target))
+    return out
+
+
+def _mixed(state: U64) -> U64:
+    """Change hashes in place. Return them."""
+    state *= _ODD
+    state ^= state >> _SHIFT
+    state *= np.uint64(0xD6E8FEB86659FD93)
+    state ^= state >> _SHIFT
+    return state
+
+
+def _powers(base: int, exponents: NDArray[Any]) -> U64:
+    """Return powers modulo 2**64."""
+    end = int(exponents.max(initial=0)) + 1
+    if end > _AT_ONCE + 4 * len(exponents):
+        return np.power(np.full(len(exponents), base, np.uint64), exponents.astype(np.uint64))
+    powers = np.full(end, base, np.uint64)
+    powers[0] = 1
+    return np.asarray(np.multiply.accumulate(powers)[exponents])
 
 
 def _rows_hash(rows: Ragged, seed: int) -> U64:
@@ -220,7 +255,7 @@ def _rows_hash(rows: Ragged, seed: int) -> U64:
     rows = rows.compact()
     ends = np.cumsum(rows.lengths)
     places = np.arange(len(rows.values)) - np.repeat(ends - rows.lengths, rows.lengths)
-    weights = np.power(np.full(len(places), _BASES[40 + seed], np.uint64), places.astype(np.uint64))
+    weights = _powers(_BASES[40 + seed], places)
     total = np.zeros(len(places) + 1, np.uint64)
     np.cumsum((rows.values.astype(np.uint64) + np.uint64(1)) * weights, out=total[1:])
     return extend_hash(
@@ -228,29 +263,29 @@ def _rows_hash(rows: Ragged, seed: int) -> U64:
     )
 
 
-def reference_hashes(table: ChunkTable) -> U64:
-    """Return two hashes of each reference, shape (2, n): of its kind, file, bytes and checksum."""
-    out = np.empty((2, len(table)), np.uint64)
+def reference_hashes(table: ChunkTable, lanes: int = 2) -> U64:
+    """Return hashes of each reference, shape (lanes, n): of its kind, file, bytes and checksum."""
+    out = np.empty((lanes, len(table)), np.uint64)
     used = table.prune()
     padded = np.zeros((len(used.chunk_ids), 16), np.uint8)
     padded[:, :12] = used.chunk_ids
     words = padded.view(np.uint64)
-    for lane in range(2):
+    for lane, hashes in enumerate(out):
         native = extend_hash(extend_hash(np.full(len(words), lane + 1, np.uint64), words[:, 0]), words[:, 1])
         foreign = extend_hash(_rows_hash(used.foreign.locations, lane), _rows_hash(used.foreign.etags, lane))
         foreign = extend_hash(foreign, used.foreign.modified)
         inline = _rows_hash(used.inline, lane)
-        state = np.zeros(len(used), np.uint64)
-        for kind, hashes in (
+        hashes[:] = 0
+        for kind, of_sources in (
             (ChunkKind.NATIVE, native),
             (ChunkKind.VIRTUAL, foreign),
             (ChunkKind.INLINE, inline),
         ):
             rows = used.kind == kind
-            state[rows] = extend_hash(
-                hashes[used.source[rows]], np.full(int(rows.sum()), int(kind), np.uint64)
-            )
-        out[lane] = extend_hash(extend_hash(state, used.offset), used.length)
+            if rows.any():
+                chosen = slice(None) if rows.all() else rows
+                hashes[chosen] = extend_hash(of_sources, int(kind))[used.source[chosen]]
+        hashes[:] = extend_hash(extend_hash(hashes, used.offset), used.length)
     return out
 
 
@@ -284,65 +319,88 @@ def chunk_digests(
         (np.arange(count) * step, np.minimum(np.arange(1, count + 1) * step, length))
         for count, step, length in zip(counts, grid, shape, strict=True)
     ]
-    out = np.broadcast_to(key, (*counts, 2)).copy()
+    out = key.reshape(2, *(1 for _ in counts))
     for axis, (starts, stops) in enumerate(edges):  # a chunk at the end is shorter
-        out = extend_hash(
-            out, (stops - starts).reshape([-1 if n == axis else 1 for n in range(len(counts))] + [1])
-        )
+        out = extend_hash(out, _along(axis, stops - starts, len(counts)))
     for read in reads:
-        chunk = chunks[read.path]
-        total, geometry = _read_digest(read, chunk, edges, counts)
-        out = extend_hash(extend_hash(out, total), geometry[..., None])
-    return out
+        total, geometry = _read_digest(read, chunks[read.path], edges, counts)
+        out = extend_hash(extend_hash(out, total), geometry)
+    return np.moveaxis(np.broadcast_to(out, (2, *counts)), 0, -1)
+
+
+def _along(axis: int | None, column: NDArray[Any], ndim: int) -> NDArray[Any]:
+    """Return a column as an array of ``ndim`` dimensions; None: it has one row."""
+    return column.reshape([-1 if number == axis else 1 for number in range(ndim)])
+
+
+def _places(column: NDArray[np.uint32]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the distinct coordinates, sorted, and the row of each chunk's coordinate among them."""
+    is_present = np.zeros(int(column.max(initial=0)) + 1, np.bool_)
+    is_present[column] = True
+    places = np.flatnonzero(is_present)
+    return places, column if len(places) == len(is_present) else (np.cumsum(is_present) - 1)[column]
 
 
 def _read_digest(
     read: Read, chunk: StoredChunks, edges: Sequence[tuple[I64, I64]], counts: Shape
 ) -> tuple[U64, U64]:
-    """Return the weighted sums of the hashes in the boxes of one input, and hashes of the boxes."""
-    ndim = len(chunk.shape)
-    axes = [np.unique(chunk.index[:, axis], return_inverse=True) for axis in range(ndim)]
-    values = np.zeros([*(len(places) for places, _ in axes), 2], np.uint64)
-    values[tuple(where for _, where in axes)] = chunk.hashes.T if ndim else chunk.hashes.sum(axis=1)
-    geometry = np.zeros(counts, np.uint64)
+    """Return the weighted sums of the hashes in the boxes of one input, and hashes of the boxes.
+
+    Both broadcast to the chunks of the result. The sums have the two lanes first.
+    """
+    axes = [_places(column) for column in chunk.index.T]
+    lengths = [len(places) for places, _ in axes]
+    if math.prod(lengths) == len(chunk.index) and ascending(chunk.index):
+        values = chunk.hashes.reshape(2, *lengths)
+    else:
+        values = np.zeros((2, *lengths), np.uint64)
+        spots: Any = (slice(None), *(where for _, where in axes))
+        values[spots] = chunk.hashes if axes else 0
+    geometry = np.zeros((1,) * len(counts), np.uint64)
     for number, (axis, relation) in enumerate(read.axes):
         starts, stops = (np.zeros(1, np.int64), np.ones(1, np.int64)) if axis is None else edges[axis]
         spans = relation.reads(starts, stops, chunk.shape[number])
         places, step = axes[number][0], chunk.grid[number]
         values, parts = _axis_sums(values, number, places, spans, step, moves=relation.moves)
-        geometry = extend_hash(geometry, parts.reshape([-1 if n == axis else 1 for n in range(len(counts))]))
+        geometry = extend_hash(geometry, _along(axis, parts, len(counts)))
     # The axes of the input that no axis of the result is related to have one place now.
     present = [axis for axis, _ in read.axes if axis is not None]
-    pairs = zip(values.shape[:-1], read.axes, strict=True)
-    values = values.reshape([*(n for n, (axis, _) in pairs if axis is not None), 2])
-    values = values.transpose([*np.argsort(present).tolist(), len(present)])
-    shape = [counts[axis] if axis in present else 1 for axis in range(len(counts))]
-    return np.broadcast_to(values.reshape(*shape, 2), (*counts, 2)), geometry
+    pairs = zip(values.shape[1:], read.axes, strict=True)
+    values = values.reshape([2, *(n for n, (axis, _) in pairs if axis is not None)])
+    values = values.transpose([0, *(np.argsort(present) + 1).tolist()])
+    return values.reshape(2, *(n if axis in present else 1 for axis, n in enumerate(counts))), geometry
 
 
 def _axis_sums(
     values: U64, axis: int, places: NDArray[np.uint32], spans: ReadSpans, step: int, *, moves: bool
 ) -> tuple[U64, U64]:
     """Return the sums of each interval along one axis, and a hash of the spans of each interval."""
-    rows, base = np.moveaxis(values, axis, 0), _BASES[axis]
-    bases = np.full(len(places), base, np.uint64)
-    weights = np.power(bases, places.astype(np.uint64))
-    prefix = np.zeros((len(places) + 1, *rows.shape[1:]), np.uint64)
-    np.cumsum(rows * weights.reshape(-1, *[1] * (rows.ndim - 1)), axis=0, out=prefix[1:])
+    rows, base = np.moveaxis(values, axis + 1, 1), _BASES[axis]
+    weights = _along(1, _powers(base, places), rows.ndim)
     first, last = spans.low // step, -(-spans.high // step)
     low, high = np.searchsorted(places, first), np.searchsorted(places, np.maximum(first, last))
     inverse = pow(base, -1, 1 << 64)
-    back = np.power(np.full(len(first), inverse, np.uint64), first.astype(np.uint64))
     rank = np.arange(len(first)) - np.repeat(spans.offsets[:-1], np.diff(spans.offsets))
-    ranks = np.power(np.full(len(first), _BASES[axis + 32], np.uint64), rank.astype(np.uint64))
-    sums = (prefix[high] - prefix[low]) * (back * ranks).reshape(-1, *[1] * (rows.ndim - 1))
+    factors = _along(1, _powers(inverse, first) * _powers(_BASES[axis + 32], rank), rows.ndim)
+    if len(places) == 1:
+        sums = rows * (weights * factors * _along(1, high > low, rows.ndim))
+    else:
+        prefix = np.zeros((2, len(places) + 1, *rows.shape[2:]), np.uint64)
+        np.multiply(rows, weights, out=prefix[:, 1:])
+        np.cumsum(prefix, axis=1, out=prefix)
+        sums = prefix[:, high]
+        sums -= prefix[:, low]
+        sums *= factors
     parts = extend_hash(np.zeros(len(first), np.uint64), spans.low % step if moves else spans.low)
     parts = extend_hash(extend_hash(parts, spans.high - spans.low), rank)
-    offsets = spans.offsets
+    parts = parts[None]
+    if (np.diff(spans.offsets) != 1).any():
+        sums, parts = (_interval_sums(each, spans.offsets) for each in (sums, parts))
+    return np.moveaxis(sums, 1, axis + 1), parts[0]
 
-    def interval_sums(column: U64) -> U64:
-        total = np.zeros((len(column) + 1, *column.shape[1:]), np.uint64)
-        np.cumsum(column, axis=0, out=total[1:])
-        return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
 
-    return np.moveaxis(interval_sums(sums), 0, axis), interval_sums(parts)
+def _interval_sums(spans: U64, offsets: I64) -> U64:
+    """Return the sums of the spans of each interval, along the second axis."""
+    total = np.zeros((spans.shape[0], spans.shape[1] + 1, *spans.shape[2:]), np.uint64)
+    np.cumsum(spans, axis=1, out=total[:, 1:])
+    return np.asarray(total[:, offsets[1:]] - total[:, offsets[:-1]])

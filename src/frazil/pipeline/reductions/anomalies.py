@@ -10,6 +10,7 @@ from typing import Any, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arrays.array import Array
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, block_shape
 from frazil.jobs.engine import task_bytes
@@ -22,7 +23,6 @@ from frazil.pipeline.reductions.fields import (
     coordinate,
     coordinates_of,
     labels_of,
-    open_array,
     open_field,
 )
 from frazil.pipeline.reductions.reduction_job import (
@@ -233,7 +233,7 @@ class AnomalyBlocks:
     def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
         """Return the anomalies of a block."""
         region = tuple(map(slice, start, stop))
-        values = self.field.decoded(np.asarray(open_array(session, self.field.path)[region]))
+        values = self.field.decoded(np.asarray(Array(session, self.field.path)[region]))
         values = values.astype(np.float64)
         of_baseline = self.session or session
         values -= self._expected(of_baseline, self.means, region)
@@ -251,7 +251,7 @@ class AnomalyBlocks:
             return np.full([part.stop - part.start for part in region], np.nan)
         first, last = int(rows.min()), int(rows.max()) + 1
         spans = dict(zip(self.field.dims, region, strict=True)) | {self.period: slice(first, last)}
-        raw = np.asarray(open_array(session, baseline.path)[tuple(spans[dim] for dim in baseline.dims)])
+        raw = np.asarray(Array(session, baseline.path)[tuple(spans[dim] for dim in baseline.dims)])
         values = baseline.decoded(raw).astype(np.float64)
         order = [self.period if dim == self.time else dim for dim in self.field.dims]
         turned = values.transpose([baseline.dims.index(dim) for dim in order])

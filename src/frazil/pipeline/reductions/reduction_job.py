@@ -13,6 +13,7 @@ import xarray as xr
 from frazil import cf
 from frazil.answers.kernels import STATISTICS, WEIGHTED, FirstLast, Values
 from frazil.arguments import parse_bytes, require_choice, wrong_type
+from frazil.arrays.array import Array
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, block_shape, halved
 from frazil.jobs.engine import least_blocks, task_bytes, task_count
@@ -603,7 +604,7 @@ def retained_coordinates(
     for name, array in coordinates_of(of, arrays, dims).items():
         info = array_info(arrays.session, array.path)
         new = replace(info, path=f"{group.rstrip('/')}/{name}")
-        out.append(DriverArray(info, new, np.asarray(array[...])))
+        out.append(DriverArray(info, new, np.asarray(Array(arrays.session, info.path)[...])))
     return out
 
 

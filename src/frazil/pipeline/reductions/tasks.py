@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from frazil.answers.kernels import (
@@ -25,8 +24,9 @@ from frazil.answers.kernels import (
     cells,
     empty_partial,
 )
+from frazil.arrays.array import Array
 from frazil.jobs.blocks import SLAB, block_shape, split
-from frazil.pipeline.reductions.fields import open_array, region_plan
+from frazil.pipeline.reductions.fields import region_plan
 from frazil.pipeline.reductions.plan import (
     Exact,
     FieldReduction,
@@ -88,7 +88,7 @@ class RowReader:
         """The number of states."""
         return (self.rows[1] - self.rows[0]) * self.reduction.inner
 
-    def reads(self, array: zarr.Array[Any]) -> Iterator[CellsRead]:
+    def reads(self, array: Array) -> Iterator[CellsRead]:
         """Yield the values of whole units, or of whole pieces of one unit, in their order."""
         reduction = self.reduction
         positions = reduction.leaves.positions_of(*self.rows)
@@ -166,7 +166,7 @@ class RowReader:
         targets = np.arange(self.count)
         states = [empty_partial(kernel, targets, shape) for kernel in kernels]
         if not self._absorb_tiles(states):
-            array = open_array(self.session, reduction.field.path)
+            array = Array(self.session, reduction.field.path)
             for low, high in self._read_boxes():
                 has_cells = np.zeros(len(targets), np.bool_)
                 for read in replace(self, low=low, high=high).reads(array):
@@ -338,7 +338,7 @@ class RowReader:
         ]
         shape = np.subtract(high, low).tolist()
         block = block_shape(shape, grid, reduction.field.raw.itemsize, self.block)
-        array = open_array(self.session, reduction.field.path)
+        array = Array(self.session, reduction.field.path)
         boxes = [
             box
             for start, stop in _boxes(low, high, block)
@@ -390,7 +390,7 @@ class RowReader:
         values: Values | None = None
         codes = [np.zeros(0, np.int64)]
         row = 0
-        for read in self.reads(open_array(self.session, reduction.field.path)):
+        for read in self.reads(Array(self.session, reduction.field.path)):
             if values is None:  # after the first read, which needs the same memory again for a while
                 values = np.empty((count, *shape), reduction.field.dtype)
             for region, at, over in self.slabs(read):
@@ -500,7 +500,7 @@ def _stored(
 ) -> Iterator[tuple[Kernel, Fields]]:
     """Yield the kernel and the states of each measure, of stored rows."""
     region = (slice(int(rows[0]), int(rows[-1])), slice(None), slice(None), *_between(low, high))
-    words, at = np.asarray(open_array(session, path)[region]), 0
+    words, at = np.asarray(Array(session, path)[region]), 0
     for measure in reduction.measures:
         yield measure.kernel, state_fields(measure.kernel, words[:, at : at + measure.words])
         at += measure.words

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,11 +22,11 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from frazil import cf
 from frazil.arguments import misfit
+from frazil.arrays.array import Array
 from frazil.errors import InvalidInputError
 from frazil.jobs.job import BoundedRunOptions
 from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
-from frazil.zarr_store.arrays import array_at
 
 type Shape = tuple[int, ...]
 type Json = dict[str, Any]
@@ -110,9 +110,7 @@ class ArrayInfo:
     def array(self) -> zarr.Array[Any]:
         """An empty array of this kind, for its data type and fill value."""
         self.grid  # noqa: B018  # it refuses irregular grids
-        place = zarr.storage.StorePath(zarr.storage.MemoryStore())
-        metadata = ArrayV3Metadata.from_dict(copy.deepcopy(self.document))
-        return zarr.Array(zarr.AsyncArray(metadata, place))
+        return _empty_array(json.dumps(self.document))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -192,20 +190,14 @@ class ArrayInfo:
         NaT or zero; ``attributes`` None are those of this array.
         """
         dtype = np.dtype(dtype)
-        if fill_value is None:
-            missing = {"f": np.nan, "c": np.nan, "m": "NaT", "M": "NaT"}.get(dtype.kind)
-            fill_value = np.zeros((), dtype)[()] if missing is None else np.array(missing, dtype)[()]
-        template = zarr.create_array(
-            zarr.storage.MemoryStore(),
-            shape=shape,
-            chunks=chunks,
-            dtype=dtype,
-            fill_value=fill_value,
-            dimension_names=list(dims) if any(name is not None for name in dims) else None,
-            attributes=self.attributes if attributes is None else dict(attributes),
+        document = json.loads(
+            _default_document(dtype) if fill_value is None else _document(dtype, fill_value)
         )
-        buffers = template.metadata.to_buffer_dict(zarr.core.buffer.default_buffer_prototype())
-        typed = ArrayInfo(path, json.loads(buffers["zarr.json"].to_bytes()))
+        document["attributes"] = self.attributes if attributes is None else dict(attributes)
+        document["shape"] = list(map(int, shape))
+        if any(name is not None for name in dims):
+            document["dimension_names"] = list(dims)
+        typed = ArrayInfo(path, document)
         old, new = self.codecs, typed.codecs
         if old[0]["name"] in SERIALIZERS and new[0]["name"] in SERIALIZERS:
             new = [new[0], *old[1:]]
@@ -216,9 +208,32 @@ class ArrayInfo:
         return json.dumps(self.document).encode()
 
 
-def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """Return the zarr array at a path of a session."""
-    return array_at(session, path, mode)
+@lru_cache(256)
+def _empty_array(document: str) -> zarr.Array[Any]:
+    """Return an array without chunks. Nobody may change it."""
+    metadata = ArrayV3Metadata.from_dict(json.loads(document))
+    return zarr.Array(zarr.AsyncArray(metadata, zarr.storage.StorePath(zarr.storage.MemoryStore())))
+
+
+def _document(dtype: np.dtype[Any], fill_value: Any) -> bytes:
+    """Return the ``zarr.json`` of an array of a data type, of one element."""
+    template = zarr.create_array(
+        zarr.storage.MemoryStore(), shape=(1,), chunks=(1,), dtype=dtype, fill_value=fill_value
+    )
+    buffers = template.metadata.to_buffer_dict(zarr.core.buffer.default_buffer_prototype())
+    return bytes(buffers["zarr.json"].to_bytes())
+
+
+@lru_cache(64)
+def _default_document(dtype: np.dtype[Any]) -> bytes:
+    missing = {"f": np.nan, "c": np.nan, "m": "NaT", "M": "NaT"}.get(dtype.kind)
+    fill_value = np.zeros((), dtype)[()] if missing is None else np.array(missing, dtype)[()]
+    return _document(dtype, fill_value)
+
+
+def open_array(session: Session, path: str) -> Array:
+    """Return the array at a path of a session, for reads and writes of whole selections."""
+    return Array(session, path)
 
 
 def array_info(session: Session, path: str) -> ArrayInfo:

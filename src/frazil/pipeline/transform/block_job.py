@@ -318,7 +318,7 @@ def compute_blocks(
         assert source is not None
         return fetch_chunks(fork, source, item)
     computed = computed_arrays[item.computed]
-    arrays = [open_array(fork, new.path, "r+") for new in computed.new]
+    arrays = [open_array(fork, new.path) for new in computed.new]
     for start, stop in zip(item.starts.tolist(), item.stops.tolist(), strict=True):
         region = tuple(map(slice, start, stop))
         blocks = computed.compute(source or fork, tuple(start), tuple(stop))
@@ -331,7 +331,7 @@ def compute_blocks(
     lengths = item.stops - item.starts
     return Outcome(
         rows=int(lengths[:, 0].sum()) if lengths.shape[1] else len(lengths),
-        chunks=sum(math.prod(cells(each, array.chunks)) for each in lengths.tolist() for array in arrays),
+        chunks=sum(math.prod(cells(each, new.chunks)) for each in lengths.tolist() for new in computed.new),
     )
 
 
