@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache, cached_property
+from itertools import pairwise
 from operator import attrgetter, eq, itemgetter
 from typing import Any, Final
 
@@ -554,6 +555,9 @@ class ChunkTable:
         filled = [table for table in tables if len(table)]
         if len(filled) < 2:
             return filled[0] if filled else tables[0]
+        ordered = sorted(filled, key=lambda table: table.index[0].tolist())
+        if all(one.index[-1].tolist() < other.index[0].tolist() for one, other in pairwise(ordered)):
+            return stack(ordered, np.concatenate([table.index for table in ordered]))
         index = np.concatenate([table.index for table in filled])
         first, last = filled[0], filled[-1]
         if len(filled) == 2 and _MANY_TIMES * len(last) <= len(first):

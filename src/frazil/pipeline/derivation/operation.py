@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.chunk_table import ChunkTable
+from frazil.format.chunk_table import ChunkTable, within
 from frazil.jobs.blocks import I64, cells
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import (
@@ -343,11 +343,15 @@ class BlockRun:
         for path, attributes in outputs.group_attributes.items():
             add_attributes(session, path, attributes)
         items = [*self._transfer(session), *self._items(session, 0)]
-        return Tasks(items, (None if source is session else source, tuple(self.computed)))
+        return self._tasks(items, 0, None if source is session else source)
 
     def prepare_round(self, number: int, session: Session, values: list[Any]) -> Tasks:
         """Return the tasks of a later round, which read results of earlier ones from the target."""
-        return Tasks(self._items(session, number), (None, tuple(self.computed)))
+        return self._tasks(self._items(session, number), number)
+
+    def _tasks(self, items: list[Any], number: int, source: Session | None = None) -> Tasks:
+        """Return the tasks of a round, with the arrays of this round only."""
+        return Tasks(items, (source, tuple(each if each.round == number else None for each in self.computed)))
 
     def finish(self, session: Session, values: list[Any]) -> None:
         """Delete temporary arrays, and store the tables of the results."""
@@ -585,7 +589,7 @@ class BlockRun:
                 mask[tuple(moves[0].T)] = False
         if not reason and any(table.key != text for table in stored):
             reason = "metadata that all of its values depend on have changed"
-        size = _bytes_read(mask, new, computed.reads, chunks)
+        size = _bytes_read(mask, new, computed.reads, chunks) if self.is_dry else 0
         return ChunkSelection(mask, digests, moves, text, reason, frozenset(edited), size)
 
 
@@ -605,8 +609,11 @@ def _bytes_read(
             starts = np.arange(is_read.shape[number]) * step
             spans = relation.reads(starts, np.minimum(starts + step, stop), chunk.shape[number])
             is_read = _chunks_read(is_read, number, spans, chunk.grid[number], chunk.shape[number])
-        inside = (chunk.index < np.array(is_read.shape, np.uint32)).all(axis=1)
-        total += int(chunk.lengths[inside][is_read[tuple(chunk.index[inside].T)]].sum())
+        inside = within(chunk.index, is_read.shape)
+        if is_read.all():
+            total += int(chunk.lengths.sum(where=inside))
+        else:
+            total += int(chunk.lengths[inside][is_read[tuple(chunk.index[inside].T)]].sum())
     return total
 
 
@@ -619,20 +626,20 @@ def _chunks_read(
     used, columns = np.flatnonzero(flat.any(axis=1)), np.flatnonzero(flat.any(axis=0))
     part = flat[np.ix_(used, columns)]
     # Most intervals have the same columns: they are one kind.
-    if len(columns) == 1:
+    if part.all():
         first = np.zeros(1, np.int64)
         numbers = np.zeros(len(used), np.int64)
     else:
         bits = np.packbits(part, axis=1)
         _, first, numbers = np.unique(bits, axis=0, return_index=True, return_inverse=True)
-    kinds = np.full(len(rows), -1)
+    kinds = np.full(len(rows), -1, np.int32)
     kinds[used] = numbers.reshape(-1)
     kinds = np.repeat(kinds, np.diff(spans.offsets))
     is_used = kinds >= 0
-    borders = np.zeros((len(first), count + 1), np.int64)
+    borders = np.zeros((len(first), count + 1), np.int32)
     np.add.at(borders, (kinds[is_used], spans.low[is_used] // step), 1)
     np.add.at(borders, (kinds[is_used], -(-spans.high[is_used] // step)), -1)
-    is_read = np.cumsum(borders, axis=1)[:, :-1] > 0
+    is_read = np.cumsum(borders, axis=1, out=borders)[:, :-1] > 0
     out = np.zeros((count, flat.shape[1]), np.bool_)
     out[:, columns] = is_read.T.astype(np.float32) @ part[first].astype(np.float32) > 0
     return np.moveaxis(out.reshape(count, *rows.shape[1:]), 0, axis)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -203,6 +203,8 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(32)
 #: The number of hashes that are changed together: they fit into the cache of a processor.
 _AT_ONCE: Final = 1 << 14
+#: The number of references, and of intervals, whose intermediate results are in memory.
+_ROWS: Final = 1 << 16
 #: For each axis, the base of its weights: congruent to 3 modulo 8, so that weights differ in their low bits.
 _BASES: Final = tuple(
     (int.from_bytes(hashlib.sha256(f"axis {axis}".encode()).digest()[:8], "little") & ~7) | 3
@@ -252,6 +254,9 @@ def _powers(base: int, exponents: NDArray[Any]) -> U64:
 
 def _rows_hash(rows: Ragged, seed: int) -> U64:
     """Return a hash of each row of bytes: of its length, and a sum of its bytes with weights."""
+    if len(rows) > _AT_ONCE:
+        parts = (rows.take(np.arange(len(rows))[at : at + _AT_ONCE]) for at in range(0, len(rows), _AT_ONCE))
+        return np.concatenate([_rows_hash(each, seed) for each in parts])
     rows = rows.compact()
     ends = np.cumsum(rows.lengths)
     places = np.arange(len(rows.values)) - np.repeat(ends - rows.lengths, rows.lengths)
@@ -263,29 +268,35 @@ def _rows_hash(rows: Ragged, seed: int) -> U64:
     )
 
 
+def _source_hashes(table: ChunkTable, kind: ChunkKind, lane: int) -> U64:
+    """Return a hash of each chunk file, object or inline chunk of a table."""
+    if kind == ChunkKind.VIRTUAL:
+        locations, etags = (_rows_hash(each, lane) for each in (table.foreign.locations, table.foreign.etags))
+        return extend_hash(extend_hash(locations, etags), table.foreign.modified)
+    if kind == ChunkKind.INLINE:
+        return _rows_hash(table.inline, lane)
+    padded = np.zeros((len(table.chunk_ids), 16), np.uint8)
+    padded[:, :12] = table.chunk_ids
+    words = padded.view(np.uint64)
+    return extend_hash(extend_hash(np.full(len(words), lane + 1, np.uint64), words[:, 0]), words[:, 1])
+
+
 def reference_hashes(table: ChunkTable, lanes: int = 2) -> U64:
     """Return hashes of each reference, shape (lanes, n): of its kind, file, bytes and checksum."""
     out = np.empty((lanes, len(table)), np.uint64)
     used = table.prune()
-    padded = np.zeros((len(used.chunk_ids), 16), np.uint8)
-    padded[:, :12] = used.chunk_ids
-    words = padded.view(np.uint64)
+    present = [kind for kind in ChunkKind if kind != ChunkKind.ABSENT and (used.kind == kind).any()]
     for lane, hashes in enumerate(out):
-        native = extend_hash(extend_hash(np.full(len(words), lane + 1, np.uint64), words[:, 0]), words[:, 1])
-        foreign = extend_hash(_rows_hash(used.foreign.locations, lane), _rows_hash(used.foreign.etags, lane))
-        foreign = extend_hash(foreign, used.foreign.modified)
-        inline = _rows_hash(used.inline, lane)
-        hashes[:] = 0
-        for kind, of_sources in (
-            (ChunkKind.NATIVE, native),
-            (ChunkKind.VIRTUAL, foreign),
-            (ChunkKind.INLINE, inline),
-        ):
-            rows = used.kind == kind
-            if rows.any():
-                chosen = slice(None) if rows.all() else rows
-                hashes[chosen] = extend_hash(of_sources, int(kind))[used.source[chosen]]
-        hashes[:] = extend_hash(extend_hash(hashes, used.offset), used.length)
+        sources = [(kind, extend_hash(_source_hashes(used, kind, lane), int(kind))) for kind in present]
+        for begin in range(0, len(hashes), _ROWS):
+            part = slice(begin, begin + _ROWS)
+            kinds, source = used.kind[part], used.source[part]
+            state = np.zeros(len(kinds), np.uint64)
+            for kind, of_sources in sources:
+                rows = kinds == kind
+                if rows.any():
+                    state[rows] = of_sources[source[rows]]
+            hashes[part] = extend_hash(extend_hash(state, used.offset[part]), used.length[part])
     return out
 
 
@@ -315,15 +326,13 @@ def chunk_digests(
     arguments and the metadata.
     """
     counts = cells(shape, grid)
-    edges = [
-        (np.arange(count) * step, np.minimum(np.arange(1, count + 1) * step, length))
-        for count, step, length in zip(counts, grid, shape, strict=True)
-    ]
     out = key.reshape(2, *(1 for _ in counts))
-    for axis, (starts, stops) in enumerate(edges):  # a chunk at the end is shorter
-        out = extend_hash(out, _along(axis, stops - starts, len(counts)))
+    for axis, (count, step, length) in enumerate(zip(counts, grid, shape, strict=True)):
+        sizes = np.full(count, step)
+        sizes[-1:] = length - (count - 1) * step  # a chunk at the end is shorter
+        out = extend_hash(out, _along(axis, sizes, len(counts)))
     for read in reads:
-        total, geometry = _read_digest(read, chunks[read.path], edges, counts)
+        total, geometry = _read_digest(read, chunks[read.path], list(zip(shape, grid, strict=True)), counts)
         out = extend_hash(extend_hash(out, total), geometry)
     return np.moveaxis(np.broadcast_to(out, (2, *counts)), 0, -1)
 
@@ -342,7 +351,7 @@ def _places(column: NDArray[np.uint32]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _read_digest(
-    read: Read, chunk: StoredChunks, edges: Sequence[tuple[I64, I64]], counts: Shape
+    read: Read, chunk: StoredChunks, edges: Sequence[tuple[int, int]], counts: Shape
 ) -> tuple[U64, U64]:
     """Return the weighted sums of the hashes in the boxes of one input, and hashes of the boxes.
 
@@ -358,10 +367,23 @@ def _read_digest(
         values[spots] = chunk.hashes if axes else 0
     geometry = np.zeros((1,) * len(counts), np.uint64)
     for number, (axis, relation) in enumerate(read.axes):
-        starts, stops = (np.zeros(1, np.int64), np.ones(1, np.int64)) if axis is None else edges[axis]
-        spans = relation.reads(starts, stops, chunk.shape[number])
-        places, step = axes[number][0], chunk.grid[number]
-        values, parts = _axis_sums(values, number, places, spans, step, moves=relation.moves)
+        length, step = (1, 1) if axis is None else edges[axis]
+
+        def spans_of(
+            part: slice,
+            relation: Relation = relation,
+            number: int = number,
+            length: int = length,
+            step: int = step,
+        ) -> ReadSpans:
+            starts = np.arange(-(-length // step))[part] * step
+            return relation.reads(starts, np.minimum(starts + step, length), chunk.shape[number])
+
+        count = -(-length // step)
+        places = axes[number][0]
+        values, parts = _axis_sums(
+            values, number, places, spans_of, count, chunk.grid[number], moves=relation.moves
+        )
         geometry = extend_hash(geometry, _along(axis, parts, len(counts)))
     # The axes of the input that no axis of the result is related to have one place now.
     present = [axis for axis, _ in read.axes if axis is not None]
@@ -372,31 +394,47 @@ def _read_digest(
 
 
 def _axis_sums(
-    values: U64, axis: int, places: NDArray[np.uint32], spans: ReadSpans, step: int, *, moves: bool
+    values: U64,
+    axis: int,
+    places: NDArray[Any],
+    spans_of: Callable[[slice], ReadSpans],
+    count: int,
+    step: int,
+    *,
+    moves: bool,
 ) -> tuple[U64, U64]:
-    """Return the sums of each interval along one axis, and a hash of the spans of each interval."""
+    """Return the sums of each of ``count`` intervals along one axis, and a hash of the spans of each."""
     rows, base = np.moveaxis(values, axis + 1, 1), _BASES[axis]
-    weights = _along(1, _powers(base, places), rows.ndim)
-    first, last = spans.low // step, -(-spans.high // step)
-    low, high = np.searchsorted(places, first), np.searchsorted(places, np.maximum(first, last))
-    inverse = pow(base, -1, 1 << 64)
-    rank = np.arange(len(first)) - np.repeat(spans.offsets[:-1], np.diff(spans.offsets))
-    factors = _along(1, _powers(inverse, first) * _powers(_BASES[axis + 32], rank), rows.ndim)
-    if len(places) == 1:
-        sums = rows * (weights * factors * _along(1, high > low, rows.ndim))
-    else:
-        prefix = np.zeros((2, len(places) + 1, *rows.shape[2:]), np.uint64)
-        np.multiply(rows, weights, out=prefix[:, 1:])
-        np.cumsum(prefix, axis=1, out=prefix)
-        sums = prefix[:, high]
-        sums -= prefix[:, low]
-        sums *= factors
-    parts = extend_hash(np.zeros(len(first), np.uint64), spans.low % step if moves else spans.low)
-    parts = extend_hash(extend_hash(parts, spans.high - spans.low), rank)
-    parts = parts[None]
-    if (np.diff(spans.offsets) != 1).any():
-        sums, parts = (_interval_sums(each, spans.offsets) for each in (sums, parts))
-    return np.moveaxis(sums, 1, axis + 1), parts[0]
+    sums = np.empty((2, count, *rows.shape[2:]), np.uint64)
+    hashes, prefix = np.empty(count, np.uint64), None
+    for begin in range(0, count, _ROWS):
+        part = slice(begin, begin + _ROWS)
+        spans = spans_of(part)
+        first, last = spans.low // step, -(-spans.high // step)
+        low, high = np.searchsorted(places, first), np.searchsorted(places, np.maximum(first, last))
+        numbers = np.diff(spans.offsets)
+        rank = np.arange(len(first)) - np.repeat(spans.offsets[:-1], numbers)
+        is_single = bool((numbers == 1).all())
+        if is_single and (high - low == 1).all() and (last - first == 1).all():
+            # An interval reads one chunk, whose weight is 1.
+            is_run = bool((np.diff(low) == 1).all())
+            sums_of = rows[:, low[0] : low[-1] + 1] if is_run else rows[:, low]
+        else:
+            if prefix is None:
+                prefix = np.zeros((2, len(places) + 1, *rows.shape[2:]), np.uint64)
+                np.multiply(rows, _along(1, _powers(base, places), rows.ndim), out=prefix[:, 1:])
+                np.cumsum(prefix, axis=1, out=prefix)
+            sums_of = prefix[:, high] - prefix[:, low]
+            inverse = _powers(pow(base, -1, 1 << 64), first)
+            sums_of *= _along(1, inverse * _powers(_BASES[axis + 32], rank), rows.ndim)
+        parts = extend_hash(np.zeros(len(first), np.uint64), spans.low % step if moves else spans.low)
+        parts = extend_hash(extend_hash(parts, spans.high - spans.low), rank)[None]
+        if not is_single:
+            sums_of, parts = (_interval_sums(each, spans.offsets) for each in (sums_of, parts))
+        if count <= _ROWS:
+            return np.moveaxis(sums_of, 1, axis + 1), parts[0]
+        sums[:, part], hashes[part] = sums_of, parts[0]
+    return np.moveaxis(sums, 1, axis + 1), hashes
 
 
 def _interval_sums(spans: U64, offsets: I64) -> U64:

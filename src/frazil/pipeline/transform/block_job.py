@@ -309,7 +309,7 @@ def block_items(
 
 def compute_blocks(
     fork: ForkSession,
-    shared: tuple[Session | None, tuple[ComputedArrays, ...]],
+    shared: tuple[Session | None, tuple[ComputedArrays | None, ...]],
     item: BlockItem | ChunkTransfer,
 ) -> Outcome:
     """Compute blocks and write them, one at a time, or fetch chunks: the task."""
@@ -318,6 +318,7 @@ def compute_blocks(
         assert source is not None
         return fetch_chunks(fork, source, item)
     computed = computed_arrays[item.computed]
+    assert computed is not None
     arrays = [open_array(fork, new.path) for new in computed.new]
     for start, stop in zip(item.starts.tolist(), item.stops.tolist(), strict=True):
         region = tuple(map(slice, start, stop))
