@@ -162,3 +162,36 @@ def test_a_virtual_chunk_is_named_with_its_file(tmp_path: Path, how: str, kind: 
     assert "the chunk [1] of the array `/v`, 8 bytes from byte 8 of `file://" in caught.value.message
     assert "a.bin" in caught.value.message
     assert caught.value.kind == kind
+
+
+def test_an_array_that_is_opened_without_an_event_loop_is_that_of_zarr() -> None:
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    attributes = {"units": "K", "numbers": [1, 2]}
+    zarr.create_array(
+        session.store,
+        name="g/t",
+        data=VALUES,
+        chunks=(4, 5),
+        attributes=attributes,
+        dimension_names=["y", "x"],
+    )
+    zarr.create_array(session.store, name="scalar", data=np.float32(np.nan), fill_value=np.nan)
+    for path in ("g/t", "/g/t", "scalar"):
+        ours, theirs = array_at(session, path), zarr.open_array(session.store, path=path.strip("/"), mode="r")
+        assert ours.metadata.to_dict() == theirs.metadata.to_dict()
+        assert (ours.path, ours.read_only) == (theirs.path, theirs.read_only) == (path.strip("/"), True)
+        np.testing.assert_array_equal(ours[...], theirs[...])
+    with pytest.raises(ValueError, match="read-only"):
+        array_at(session, "g/t")[...] = 1
+    array_at(session, "g/t").attrs["numbers"].append(3)
+    assert array_at(session, "g/t").attrs.asdict() == attributes
+    writable = array_at(session, "g/t", "r+")
+    writable.attrs["units"] = "degC"
+    writable[0, 0] = 9
+    writable.resize((9, 10))
+    again = array_at(session, "g/t")
+    assert (again.attrs["units"], again.shape, again[0, 0]) == ("degC", (9, 10), 9)
+    with pytest.raises(zarr.errors.NodeTypeValidationError):
+        array_at(session, "g")
+    with pytest.raises(zarr.errors.ArrayNotFoundError):
+        array_at(session, "nothing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,8 @@ from frazil.pipeline import (
     refresh,
     write_audit_publish,
 )
+from frazil.pipeline.derivation.digest_table import DigestTable
+from frazil.pipeline.reductions.reduction_job import ReductionOperation
 
 type Call = Callable[..., Any]
 
@@ -310,3 +313,26 @@ def test_an_ingest_and_a_publication_have_the_results_in_their_commit(
     assert published.version.snapshot_id != tip.snapshot_id
     assert derived(repo).is_current
     assert zarr.open_array(repo.readonly_session("main").store, path="half/data/t", mode="r").shape[0] == 4
+
+
+def test_a_refresh_plans_each_call_and_reads_each_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = archive()
+    reduce(repo, ["data/t"], "time", "mean", to=Target(repo, group="mean"), **INLINE)
+    with commit(repo, "more") as store:
+        append(store, 12, 13)
+    counts = Counter[str]()
+    plan, read = ReductionOperation.plan, DigestTable.read
+
+    def counted_plan(*arguments: Any) -> Any:
+        counts["plan"] += 1
+        return plan(*arguments)
+
+    def counted_read(*arguments: Any) -> Any:
+        counts["read"] += 1
+        return read(*arguments)
+
+    monkeypatch.setattr(ReductionOperation, "plan", counted_plan)
+    monkeypatch.setattr(DigestTable, "read", staticmethod(counted_read))
+    refresh(repo, **INLINE).apply()
+    assert counts == {"plan": 1, "read": 1}
+    assert derived(repo).is_current

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from frazil.format.chunk_table import ChunkTable
 from frazil.jobs.blocks import cells
+from frazil.pipeline.derivation import relations
 from frazil.pipeline.derivation.relations import (
     ElementTable,
     Read,
@@ -141,3 +143,52 @@ def test_all_parts_of_a_reference_change_its_hash(change: Any) -> None:
     one, other = reference_hashes(plain), reference_hashes(change())
     assert one.shape == (2, 1)
     assert not np.array_equal(one, other)
+
+
+def few_references() -> ChunkTable:
+    """Return references of all kinds, with a gap in the second column."""
+    index = np.stack([np.arange(4), np.zeros(4, int)], 1)
+    ids = np.arange(24, dtype=np.uint8).reshape(2, 12)
+    return ChunkTable.merge_tables(
+        [
+            ChunkTable.from_inline([[6, 0]], [b"abc"]),
+            ChunkTable.from_native(index, ids, [0, 1, 1, 0], [0, 0, 9, 7], 5),
+            ChunkTable.from_virtual(index[:2] + 4, ["s3://b/a", "s3://b/c"], [0, 3], 5, etag="e"),
+        ]
+    )
+
+
+def test_digests_are_those_of_tables_that_were_stored_before() -> None:
+    table = few_references()
+    hashes = reference_hashes(table)
+    chunks = StoredChunks((7, 6), (1, 6), table.index, hashes, table.length)
+    key = np.array([3, 5], np.uint64)
+    halves = Read("a", ((0, Window(2)), (1, Window(2))))
+    rows = Read("a", ((0, Window()), (1, Whole())))
+    found = (
+        hashes,
+        chunk_digests(key, (4, 3), (1, 3), [halves], {"a": chunks}),
+        chunk_digests(key, (7, 6), (1, 6), [rows], {"a": chunks}),
+    )
+    texts = [hashlib.sha256(np.ascontiguousarray(each).tobytes()).hexdigest()[:16] for each in found]
+    assert texts == ["6411dba567e30e22", "42765ef7b3ef4934", "ae291be0078100c0"]
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.parametrize("relation", [Window(), Window(2), Window(before=1, after=1), Whole()])
+def test_blocks_of_intervals_do_not_change_digests(
+    relation: Relation, is_full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 40
+    index = np.arange(count)[:: 1 if is_full else 3, None]
+    table = ChunkTable.from_inline(index, [str(each).encode() for each in index.ravel()])
+
+    def digests() -> Any:
+        chunks = StoredChunks((2 * count,), (2,), table.index, reference_hashes(table), table.length)
+        reads = [Read("a", ((0, relation),))]
+        return chunk_digests(json_hash(0), (2 * count,), (2,), reads, {"a": chunks})
+
+    whole = digests()
+    monkeypatch.setattr(relations, "_ROWS", 7)
+    monkeypatch.setattr(relations, "_AT_ONCE", 5)
+    np.testing.assert_array_equal(digests(), whole)
