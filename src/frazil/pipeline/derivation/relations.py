@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -368,22 +368,8 @@ def _read_digest(
     geometry = np.zeros((1,) * len(counts), np.uint64)
     for number, (axis, relation) in enumerate(read.axes):
         length, step = (1, 1) if axis is None else edges[axis]
-
-        def spans_of(
-            part: slice,
-            relation: Relation = relation,
-            number: int = number,
-            length: int = length,
-            step: int = step,
-        ) -> ReadSpans:
-            starts = np.arange(-(-length // step))[part] * step
-            return relation.reads(starts, np.minimum(starts + step, length), chunk.shape[number])
-
-        count = -(-length // step)
-        places = axes[number][0]
-        values, parts = _axis_sums(
-            values, number, places, spans_of, count, chunk.grid[number], moves=relation.moves
-        )
+        intervals = _Intervals(relation, length, step, chunk.shape[number])
+        values, parts = _axis_sums(values, number, axes[number][0], intervals, chunk.grid[number])
         geometry = extend_hash(geometry, _along(axis, parts, len(counts)))
     # The axes of the input that no axis of the result is related to have one place now.
     present = [axis for axis, _ in read.axes if axis is not None]
@@ -393,23 +379,36 @@ def _read_digest(
     return values.reshape(2, *(n if axis in present else 1 for axis, n in enumerate(counts))), geometry
 
 
+@dataclass(frozen=True, slots=True)
+class _Intervals:
+    """The chunks of an axis of the result, and what they read of an axis of ``of`` elements of an input."""
+
+    relation: Relation
+    length: int
+    step: int
+    of: int
+
+    @property
+    def count(self) -> int:
+        return -(-self.length // self.step)
+
+    def spans(self, begin: int, end: int) -> ReadSpans:
+        """Return the reads of some of the intervals."""
+        starts = np.arange(begin, min(end, self.count)) * self.step
+        return self.relation.reads(starts, np.minimum(starts + self.step, self.length), self.of)
+
+
 def _axis_sums(
-    values: U64,
-    axis: int,
-    places: NDArray[Any],
-    spans_of: Callable[[slice], ReadSpans],
-    count: int,
-    step: int,
-    *,
-    moves: bool,
+    values: U64, axis: int, places: NDArray[Any], intervals: _Intervals, step: int
 ) -> tuple[U64, U64]:
-    """Return the sums of each of ``count`` intervals along one axis, and a hash of the spans of each."""
+    """Return the sums of each interval along one axis, and a hash of the spans of each."""
+    count, moves = intervals.count, intervals.relation.moves
     rows, base = np.moveaxis(values, axis + 1, 1), _BASES[axis]
     sums = np.empty((2, count, *rows.shape[2:]), np.uint64)
     hashes, prefix = np.empty(count, np.uint64), None
     for begin in range(0, count, _ROWS):
         part = slice(begin, begin + _ROWS)
-        spans = spans_of(part)
+        spans = intervals.spans(begin, begin + _ROWS)
         first, last = spans.low // step, -(-spans.high // step)
         low, high = np.searchsorted(places, first), np.searchsorted(places, np.maximum(first, last))
         numbers = np.diff(spans.offsets)
