@@ -317,6 +317,7 @@ STANDARD_PRIVATE = {
     "_asdict": "of named tuples",
     "_fields": "of named tuples",
     "_gateway": "of pyspark's SparkContext: there is no public way to ask whether a JVM runs",
+    "_jsparkSession": "of pyspark's SparkSession: there is no public way to ask for its object in the JVM",
     "_active_spark_context": "of pyspark's SparkContext: there is no public way to ask for it",
     "_async_array": "of zarr's arrays: before zarr 3.1.2, there is no public name",
     "_config": "of zarr's asynchronous arrays: before zarr 3.1.2, there is no public name",

@@ -29,7 +29,7 @@ type Coordinates = Mapping[str, tuple[tuple[int, ...], Values]]
 #: The types whose values have the order of their elements.
 _ORDERED: Final = (
     *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean),
-    *(pa.types.is_timestamp, pa.types.is_duration),
+    *(pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration),
 )
 
 

@@ -34,6 +34,9 @@ from frazil.zarr_store.arrays import array_at
 CALENDARS: Final = ("string", "raw", "error")
 _USUAL: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
+#: The attribute of times whose column is not a TIMESTAMP, and its values.
+COLUMN_TYPE: Final = "column_type"
+TIME_TYPES: Final[dict[str, pa.DataType]] = {"date": pa.date32(), "timestamp_ntz": pa.timestamp("us")}
 
 #: Spark has no unsigned numbers, and all engines see the same types: the next larger type holds them.
 #: uint64 is checked.
@@ -130,8 +133,10 @@ def decoder(
         if calendars == "string":
             return Decoder(pa.string(), coding)
         coding = coding_of(attributes, dtype, times=False)
+    if coding.calendar is not None and coding.is_time:
+        return Decoder(TIME_TYPES.get(str(attributes.get(COLUMN_TYPE)), TIMESTAMP), coding)
     if coding.is_time:
-        return Decoder(TIMESTAMP if coding.calendar else pa.duration("us"), coding)
+        return Decoder(pa.duration("us"), coding)
     column_type = _type_of(coding.number_dtype)
     if column_type is None:
         raise misfit(
@@ -169,6 +174,12 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
     """Return an Arrow array of values of one dimension. Plain types without nulls are not copied."""
     data, null = values.data, values.null
     kind = data.dtype.kind
+    if column == pa.date32():
+        days = np.ascontiguousarray(data).astype("M8[D]")
+        has_time = (days != data) & ~np.isnat(data)
+        if has_time.any():
+            raise misfit(f"Times of a column of dates must be at midnight, got {data[has_time][0]}")
+        return pa.array(days.view(np.int64).astype(np.int32), pa.int32(), mask=null).view(column)
     if kind in "Mm":
         return pa.array(np.ascontiguousarray(data).view(np.int64), pa.int64(), mask=null).view(column)
     if kind in "UTO":

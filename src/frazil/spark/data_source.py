@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
@@ -30,6 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from frazil.arguments import conflicting
 from frazil.arrow.grid import Selection, grid_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RepositoryNotFoundError
 from frazil.handle.repository import Repository
@@ -37,7 +39,7 @@ from frazil.jobs.job import Source, Target, Version
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
 from frazil.spark.runtime.on_spark import causes_only
-from frazil.spark.runtime.session import get_spark, is_sail
+from frazil.spark.runtime.session import get_spark, is_connect, is_sail
 from frazil.spark.streams.sink import RowsWriter
 from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader
 from frazil.spark.tables import options as source_options
@@ -46,8 +48,10 @@ from frazil.spark.tables import scan as scans
 from frazil.spark.tables.data_source_reader import (
     GridReader,
     MetadataReader,
+    PushedGridReader,
     RowChangesReader,
     RowChangesTable,
+    scan_request,
     schema_of_rows,
 )
 from frazil.spark.tables.repository_tables import ROW_CHANGES
@@ -56,8 +60,11 @@ from frazil.spark.tables.write_table import SparkRowWriter
 
 if TYPE_CHECKING:
     from frazil.spark.functions import sql_functions
-else:  # the processes of Spark that plan or read do not register functions
+    from frazil.spark.tables import relation
+else:
+    # The processes of Spark that plan or read do not register functions.
     sql_functions = ModuleOnDemand("frazil.spark.functions.sql_functions")
+    relation = ModuleOnDemand("frazil.spark.tables.relation")  # pyspark-client has no py4j
 
 
 @causes_only
@@ -70,6 +77,7 @@ class FrazilDataSource(spark.DataSource):
 
     handle: ClassVar[bytes | None] = None
     profiles: ClassVar[source_options.Profiles] = source_options.Profiles()
+    rows_reader: ClassVar[type[GridReader]] = GridReader
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -134,7 +142,7 @@ class FrazilDataSource(spark.DataSource):
         if "table" in options:
             return MetadataReader(self._repository(options), options, to_arrow_schema(schema))
         session = self._session or self._session_at(options)
-        return GridReader(session, options, to_arrow_schema(schema))
+        return self.rows_reader(session, options, to_arrow_schema(schema))
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
@@ -199,6 +207,8 @@ class SailDataSource(FrazilDataSource):
     Sail (0.7) cannot convert a ``TimestampType``, and gives a reader the Arrow schema of a query.
     """
 
+    rows_reader = PushedGridReader
+
     @override
     def schema(self) -> pa.Schema:  # Sail takes it, pyspark does not
         return to_arrow_schema(super().schema())
@@ -216,8 +226,10 @@ def _source_for(spark: SparkSession) -> type[FrazilDataSource]:
     return SailDataSource if is_sail(spark) else FrazilDataSource
 
 
-def register(spark: SparkSession | None = None) -> None:
-    """Register the data source ``frazil`` and its SQL functions with a Spark session.
+def register(
+    spark: SparkSession | None = None, source: Source | None = None, *, view: str = "", **version: str
+) -> list[str]:
+    """Register the data source ``frazil`` and its SQL functions with a Spark session, and views of arrays.
 
     Where Frazil is installed for Spark's Python, ``format("frazil")`` also works without this call. The
     functions ``frazil_rows(...)``, ``frazil_snapshots(...)`` and others need it.
@@ -225,16 +237,40 @@ def register(spark: SparkSession | None = None) -> None:
     The call reads the profiles of Spark's configuration (``spark.frazil.profile.NAME.OPTION``) and of the
     profile file. After a change of profiles, call it again.
 
+    With a ``source``, each group that has arrays becomes a temporary view of its rows. A view is a `scan` (on
+    Sail a `read`): its queries read only the columns and the chunks that they need. A view keeps the version
+    of the call; call it again for the next version.
+
     Args:
         spark: The session. The default, None, is the session of `get_spark`.
+        source: The `Repository` or the `Version` of the views. The default, None, makes no views.
+        view: The name of the view of the root group. Other views have the path of their group behind it, with
+            ``_`` for ``/`` and for characters that are not letters or digits: ``climate_air_daily``. Without
+            it, the default, the views are ``root`` and ``air_daily``.
+        **version: For a repository, the version to read: ``branch``, ``tag`` or ``snapshot_id``. The default
+            is the branch ``main``.
+
+    Returns:
+        The names of the views. A group has no view if its arrays with the most dimensions are on several
+        grids; the call warns about it.
+
+    Raises:
+        InvalidInputError: Two groups have one name (``conflicting-arguments``).
 
     Examples:
-        >>> import frazil.spark
+        >>> import frazil.spark, numpy as np, zarr
         >>> spark = frazil.spark.get_spark()
         >>> frazil.spark.register(spark)
+        []
         >>> spark.catalog.functionExists("frazil_snapshots")
         True
-        >>> spark.sql("SELECT message FROM frazil_snapshots('s3://bucket/ice')").show()  # doctest: +SKIP
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice-views"))
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="air/t", data=np.arange(4.0), dimension_names=["x"])
+        >>> frazil.spark.register(spark, repo, view="climate")
+        ['climate_air']
+        >>> spark.sql("SELECT max(t) FROM climate_air WHERE x < 3").first()[0]
+        2.0
     """
     spark = get_spark() if spark is None else spark
     named = source_options.Profiles.of_configuration(spark.conf.getAll)
@@ -245,6 +281,32 @@ def register(spark: SparkSession | None = None) -> None:
     WithProfiles.profiles = named
     spark.dataSource.register(WithProfiles)
     sql_functions.register_functions(spark, named)
+    return [] if source is None else _create_views(spark, Version.of(source, **version), view)
+
+
+def _create_views(spark: SparkSession, at: Version, root: str) -> list[str]:
+    """Create a view for each group that has arrays. Returns their names."""
+    arrays = repository_tables.arrays(at.session())["path"].to_pylist()
+    groups: dict[str, str] = {}
+    for group in sorted({path.rpartition("/")[0] or "/" for path in arrays}):
+        words = re.sub(r"\W", "_", group.strip("/"))
+        name = "_".join(filter(None, (root, words))) or "root"
+        if name in groups:
+            raise conflicting(f"Groups must have different names of views, got {groups[name]} and {group}")
+        groups[name] = group
+    views = []
+    for name, group in groups.items():
+        try:
+            if is_sail(spark):
+                frame = read(spark, at, options={"group": group})
+            else:
+                frame = scan(spark, at, selection=Selection(group))
+        except InvalidInputError as error:
+            warnings.warn(f"The group {group} has no view: {error.problem}", UserWarning, stacklevel=3)
+            continue
+        frame.createOrReplaceTempView(name)
+        views.append(name)
+    return views
 
 
 def register_repository(spark: SparkSession, repo: Repository, text: str = "") -> str:
@@ -313,11 +375,13 @@ def read(
     """
     spark = get_spark() if spark is None else spark
     at = Version.of(source, **version)
-    text = f" rows of {at.snapshot_id}" + (f" where {where}" if where else "")
-    name = register_repository(spark, at.repo, text)
-    reader = spark.read.format(name).options(
-        **{"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
-    )
+    text = _plan_text(at.repo, at.snapshot_id, where)
+    query = {"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
+    if not is_connect(spark) and "table" not in source_options.canonical(query):
+        request = scan_request(at.session(), source_options.options_of(query, source_options.READ), columns)
+        return relation.frame_of_relation(spark, request, register_repository(spark, at.repo), text)
+    name = register_repository(spark, at.repo, f" {text}")
+    reader = spark.read.format(name).options(**query)
     if columns is None:
         return reader.load()
     schema = reader.load().schema
@@ -386,12 +450,21 @@ def scan(
         [(3, 3.0)]
     """
     spark = get_spark() if spark is None else spark
-    session = Version.of(source, branch=branch, tag=tag, snapshot_id=snapshot_id).session()
-    plan, tasks = plan_rows(
-        session, columns, where, selection, missing=missing, split=split, batch_rows=batch_rows
+    at = Version.of(source, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    session = at.session()
+    grid = grid_of(session, selection)
+    request = scans.ScanRequest(
+        session, grid, grid.schema(columns), predicates(grid, where), missing, split, batch_rows
     )
-    text = f"rows of {session.snapshot_id}" + (f" where {where}" if where else "")
-    return scans.frame_of_rows(spark, plan, tasks, text)
+    text = _plan_text(at.repo, session.snapshot_id, where)
+    if not is_connect(spark):
+        return relation.frame_of_relation(spark, request, register_repository(spark, at.repo), text)
+    return scans.frame_of_rows(spark, *request.plan(), text)
+
+
+def _plan_text(repo: Repository, snapshot_id: str, where: Conditions | None) -> str:
+    """Return what the plans of Spark show of a version."""
+    return f"{repo.storage.label()} rows of {snapshot_id}" + (f" where {where}" if where else "")
 
 
 def map_chunks(
@@ -459,9 +532,10 @@ def map_chunks(
 def plan_rows(
     session: Session, columns: Sequence[str] | None, where: Conditions, selection: Selection, **settings: Any
 ) -> tuple[scans.Scan, list[scans.ScanTask]]:
-    """Return the tasks of a scan, with the settings of `plan_scan`."""
+    """Return the tasks of a scan, with the settings of `ScanRequest`."""
     grid = grid_of(session, selection)
-    return scans.plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
+    request = scans.ScanRequest(session, grid, grid.schema(columns), predicates(grid, where), **settings)
+    return request.plan()
 
 
 def read_stream(

@@ -61,9 +61,11 @@ def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
     repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
     frame_ = read(spark, repo, columns=["tas", "lat"], where=where, tag="v1")
     assert frame_.columns == ["tas", "lat"]
-    assert place not in frame_._jdf.queryExecution().toString()
+    assert (
+        f"{repo.storage.label()} rows of {repo.lookup_tag('v1')}" in frame_._jdf.queryExecution().toString()
+    )
     assert sorted(arrow(frame_)["tas"]) == sorted(expected["tas"])
-    with pytest.raises(frazil.errors.InvalidInputError, match="got nothing"):
+    with pytest.raises(frazil.errors.InvalidInputError, match="got 'nothing'"):
         read(spark, repo, columns=["nothing"])
 
 

@@ -272,7 +272,7 @@ def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
     )
     assert by_cell[9, 50.0] == (-7, 0.5, "yes")
     assert by_cell[4, 8.0] == (-8, 1.5, "no")
-    assert by_cell[1, 0.0] == (old[1, 0.0], None, "")
+    assert by_cell[1, 0.0] == (old[1, 0.0], None, None)
     write_table(new.drop_columns(["n"]), Target(repo), merge_schema=True)  # no column is new now
     assert stored_rows(repo) == result
 

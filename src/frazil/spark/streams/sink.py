@@ -271,7 +271,8 @@ def write_batch(
 ) -> None:
     """Write the rows of a batch through a session; arrays are created, or grow, before that."""
     dims = dims_for(session, group, table.schema, options.dims)
-    layout = prepare(session, group, table.schema, ArrowRows(table).distinct(dims), options)
+    rows = ArrowRows(table)
+    layout = prepare(session, group, table.schema, rows.distinct(dims), options, rows.nulls)
     if duplicates == "last":
         # `unique` gives the first row of each cell: here of the rows in reverse
         cells = flat_index(layout.require_positions(table), layout.shape)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise, takewhile
 from typing import Any, Final, override
@@ -36,8 +37,8 @@ from frazil.spark.tables.row_changes import (
     change_batches,
     plan_changes,
 )
-from frazil.spark.tables.scan import MISSING, ScanTask, Split, batches, cast, plan_scan
-from frazil.spark.tables.schemas import can_become, is_number, predicates
+from frazil.spark.tables.scan import MISSING, ScanRequest, ScanTask, Split, batches, cast
+from frazil.spark.tables.schemas import can_become, filter_predicate, is_number, predicates, pushed_conditions
 from frazil.spark.tables.write_layout import require_distinct_names
 
 
@@ -87,6 +88,27 @@ class TaskReader(spark.DataSourceReader):
         return {"_shared": self._shared, "_tasks": ()}
 
 
+def scan_request(
+    session: Session, options: Options, columns: Sequence[str] | pa.Schema | None = None
+) -> ScanRequest:
+    """Return the rows that options choose. Without ``columns``, they have those of the option, or all."""
+    grid = grid_of(session, selection_of(options))
+    if isinstance(columns, pa.Schema):
+        schema = columns
+        require_columns(grid, schema)
+    else:
+        schema = grid.schema(columns if columns is not None else listed(options, "columns") or None)
+    return ScanRequest(
+        session,
+        grid,
+        schema,
+        predicates(grid, options.get("where", ())),
+        choice(options, "include-missing", MISSING),
+        split_of(options),
+        count(options, "batch-rows") or 1 << 17,
+    )
+
+
 class GridReader(TaskReader):
     """The reader of rows that meet the conditions of the option ``where``.
 
@@ -95,22 +117,39 @@ class GridReader(TaskReader):
     """
 
     def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
-        grid = grid_of(session, selection_of(options))
-        require_columns(grid, schema)
-        plan = plan_scan(
-            session,
-            grid,
-            predicates(grid, options.get("where", ())),
-            schema=schema,
-            missing=choice(options, "include-missing", MISSING),
-            split=split_of(options),
-            batch_rows=count(options, "batch-rows") or 1 << 17,
-        )
-        super().__init__(*plan)
+        super().__init__(*scan_request(session, options, schema).plan())
 
     @override
     def _batches(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
         return batches(self._shared, task)
+
+
+class PushedGridReader(GridReader):
+    """The reader for Sail, which plans each place of a query. It leaves out rows that no filter needs."""
+
+    def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
+        self._request: ScanRequest | None = scan_request(session, options, schema)
+
+    @override
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
+        request = self._request
+        assert request is not None  # Spark pushes filters before it asks for tasks
+        known = (filter_predicate(each, request.schema) for each in filters)
+        pushed = pushed_conditions(request.grid, request.schema, known)
+        self._request = replace(request, where=(*request.where, *pushed))
+        return filters
+
+    @override
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        if self._request is not None:
+            TaskReader.__init__(self, *self._request.plan())
+            self._request = None
+        return super().partitions()
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        self.partitions()
+        return super().__getstate__() | {"_request": None}
 
 
 def require_columns(grid: Grid, schema: pa.Schema) -> None:

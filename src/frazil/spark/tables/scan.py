@@ -309,6 +309,31 @@ def plan_scan(
     return scan, list(map(task, split_blocks(blocks, grid, every, split)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanRequest:
+    """The rows that a user asks for. ``schema`` has their columns; see `plan_scan`."""
+
+    session: Session
+    grid: Grid
+    schema: pa.Schema
+    where: Sequence[ColumnCondition] = ()
+    missing: str = "fill"
+    split: Split = Split()  # a frozen value
+    batch_rows: int = 1 << 17
+
+    def plan(self) -> tuple[Scan, list[ScanTask]]:
+        """Return the tasks, and what they share."""
+        return plan_scan(
+            self.session,
+            self.grid,
+            self.where,
+            schema=self.schema,
+            missing=self.missing,
+            split=self.split,
+            batch_rows=self.batch_rows,
+        )
+
+
 def require_bounded(grid: Grid, blocks: int, most: int) -> None:
     """Raise ``InvalidInputError`` (``invalid-argument``) for more blocks than a query can plan."""
     if blocks > most:
@@ -326,15 +351,19 @@ def split_blocks(blocks: I64, grid: Grid, columns: Sequence[Column], split: Spli
     if not len(blocks):
         return []
     block_rows = int(np.prod(grid.block, dtype=np.int64))
-    types = [each.type for each in columns]
-    row_bytes = sum(max(1, t.bit_width // 8) if pa.types.is_primitive(t) else 16 for t in types) or 1
     if split.partitions is not None:
         number = split.partitions
     elif split.rows is not None:
         number = -(-len(blocks) * block_rows // split.rows)
     else:
-        number = max(-(-len(blocks) * block_rows * row_bytes // TARGET_BYTES), os.cpu_count() or 1)
+        number = max(-(-len(blocks) * block_rows * row_bytes(columns) // TARGET_BYTES), os.cpu_count() or 1)
     return np.array_split(blocks, max(1, min(number, len(blocks))))
+
+
+def row_bytes(columns: Sequence[Column]) -> int:
+    """Return about how many bytes a row has."""
+    types = [each.type for each in columns]
+    return sum(max(1, t.bit_width // 8) if pa.types.is_primitive(t) else 16 for t in types) or 1
 
 
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from pyspark.sql import datasource as filters
 from pyspark.sql import types as spark
 
 from frazil.answers.conditions import (
@@ -28,6 +29,7 @@ from frazil.answers.conditions import (
     Predicate,
     ValueComparison,
     ValueRanges,
+    joined,
     parse,
 )
 from frazil.arguments import misfit
@@ -105,6 +107,8 @@ def can_become(stored: pa.DataType, target: pa.DataType) -> bool:
     has_text = not pa.types.is_nested(stored) and not pa.types.is_duration(stored)
     if stored == target or (has_text and pa.types.is_string(target)):
         return True
+    if pa.types.is_date(stored):
+        return bool(pa.types.is_timestamp(target))
     return any(is_one(stored) and is_one(target) for is_one in (is_number, _is_text, pa.types.is_timestamp))
 
 
@@ -171,6 +175,91 @@ def predicates(grid: Grid, conditions: Conditions) -> list[ColumnCondition]:
     return [_on_column(grid, part) for part in parts]
 
 
+#: A filter of Spark -> its comparison, and whether it is negated.
+_FILTERS: Final = {
+    "EqualTo": ("=", False),
+    "EqualNullSafe": ("<=>", False),
+    "GreaterThan": (">", False),
+    "GreaterThanOrEqual": (">=", False),
+    "LessThan": ("<", False),
+    "LessThanOrEqual": ("<=", False),
+    "In": ("in", False),
+    "IsNull": ("null", False),
+    "IsNotNull": ("null", True),
+    "StringStartsWith": ("starts", False),
+    "StringEndsWith": ("ends", False),
+    "StringContains": ("contains", False),
+}
+
+
+def filter_comparison(name: str, column: str, value: Any) -> ValueComparison | None:
+    """Return the comparison of a filter of Spark; None for a filter that is not known."""
+    if name not in _FILTERS:
+        return None
+    op, is_negated = _FILTERS[name]
+    return ValueComparison(op, tuple(value) if op == "in" else value, column, is_negated)
+
+
+#: More than the days from 1970 to every DATE.
+_MOST_DAYS: Final = 1 << 22
+
+
+def filter_predicate(each: filters.Filter, schema: pa.Schema) -> Predicate | None:
+    """Return a condition that all rows of a filter of Sail meet; None if it is not known.
+
+    Sail (0.7) gives NOT LIKE as LIKE, and has another order for NaN with a sign. Times are numbers: of
+    microseconds, or of days if the query compares a part of a time. Small numbers are not clear.
+    """
+    is_negated = isinstance(each, filters.Not) and isinstance(each.child, filters.EqualTo)
+    inner: Any = each.child if isinstance(each, filters.Not) and is_negated else each
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
+    kind, value = type(inner).__name__, cast("Any", getattr(inner, "value", None))
+    if len(path) != 1 or path[0] not in schema.names or kind.startswith("String"):
+        return None
+    name = path[0]
+    column = schema.field(name).type
+    if pa.types.is_date(column) or pa.types.is_timestamp(column):
+        unit: Literal["us", "D"] = "D" if pa.types.is_date(column) else "us"
+        numbers = value if kind == "In" else [value]
+        if unit == "us" and any(one is not None and abs(one) < _MOST_DAYS for one in numbers):
+            return None
+        times = [
+            None if one is None else np.datetime64(one, unit) for one in (value if kind == "In" else [value])
+        ]
+        value = times if kind == "In" else times[0]
+    known = filter_comparison(kind, name, value)
+    if known is None:
+        return None
+    known = known.negation() if is_negated else known
+    is_nan = ValueComparison("=", np.nan, name)
+    return joined([known, is_nan], is_all=False) if pa.types.is_floating(column) else known
+
+
+def pushed_conditions(
+    grid: Grid, schema: pa.Schema, pushed: Iterable[Predicate | None]
+) -> list[ColumnCondition]:
+    """Return conditions that rows of the filters meet, for columns of a schema.
+
+    Spark evaluates all filters again. So a filter that has no exact comparison here is left out.
+    """
+    types = {grid.column(field.name).name: field.type for field in schema}
+    conditions = []
+    for each in pushed:
+        parts = each.parts if isinstance(each, Junction) and each.is_all else (each,)
+        for part in parts:
+            try:
+                condition = None if part is None else _on_column(grid, part)
+            except InvalidInputError:
+                continue
+            column = None if condition is None else grid.column(condition.column)
+            # Spark compares the texts of times of other calendars.
+            if condition is None or column is None or column.decoder.calendar is not None:
+                continue
+            if types.get(column.name) == column.type:
+                conditions.append(condition)
+    return conditions
+
+
 def _of_tuple(condition: Condition) -> ValueComparison:
     name, text, value = condition
     spelling = text.lower()
@@ -198,5 +287,5 @@ def _on_column(grid: Grid, condition: Predicate) -> ColumnCondition:
 def _dtype(column: Column) -> np.dtype[Any]:
     """Return the type of the values of a column."""
     if pa.types.is_temporal(column.type):
-        return np.dtype("M8[us]" if pa.types.is_timestamp(column.type) else "m8[us]")
+        return np.dtype("m8[us]" if pa.types.is_duration(column.type) else "M8[us]")
     return column.decoder.coding.number_dtype

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from frazil.arguments import conflicting, misfit, require_choice
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
-from frazil.arrow.grid import decoder, dims_of
+from frazil.arrow.grid import COLUMN_TYPE, decoder, dims_of
+from frazil.cf import BOOLEAN
 from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
 from frazil.jobs.blocks import regular_grid
@@ -62,6 +63,9 @@ class WriteOptions:
     partitions: int | None = None
     merge_schema: bool = False
 
+
+#: Returns which of some columns have nulls.
+type Nulls = Callable[[Sequence[str]], Collection[str]]
 
 OVERWRITE: Final = "overwrite-region"
 MODES: Final = ("append", "backfill", "insert", OVERWRITE, "upsert")
@@ -146,6 +150,8 @@ def box_text(layout: RowLayout, box: Box) -> str:
 
 def coordinate_text(value: pa.Scalar) -> str:
     """Return a coordinate for a message, with times in UTC."""
+    if pa.types.is_date(value.type):
+        return str(value)
     if pa.types.is_timestamp(value.type) and value.is_valid:
         text = str(np.datetime64(value.cast(pa.int64()).as_py(), value.type.unit))
         return text.removesuffix(".000000") + ("Z" if value.type.tz is not None else "")
@@ -173,6 +179,10 @@ def _numbers(values: pa.Array) -> NDArray[Any] | None:
 
 #: The integer for a missing time: that of NaT.
 _NO_TIME: Final = -(1 << 63)
+#: The text for a missing text: the symbol for null.
+NO_TEXT: Final = "\u2400"
+#: The fill values of signed integers in netCDF, above the least integer, by the number of bits.
+_ABOVE_LEAST: Final = {8: 1, 16: 1, 32: 1, 64: 2}
 #: Elements in a chunk of a new array.
 _CHUNK: Final = 1 << 20
 #: The least number of elements in a chunk of a new coordinate, and of cells along the first dimension.
@@ -180,7 +190,7 @@ LABELS: Final = 4096
 
 
 def create_arrays(
-    session: Session, group: str, schema: pa.Schema, distinct: Distinct, options: WriteOptions
+    session: Session, group: str, schema: pa.Schema, distinct: Distinct, options: WriteOptions, nulls: Nulls
 ) -> list[str]:
     """Create arrays for columns of these types, on the coordinates of the rows in ascending order.
 
@@ -218,9 +228,25 @@ def create_arrays(
         length = max(size, LABELS) if dim == dims[0] else max(size, 1)
         steps.append(chunks.get(dim, min(length, left)))
         left = max(1, left // steps[-1])
-    for name in variables:
-        create_array(node, name, schema.field(name).type, tuple(sizes), dims, tuple(reversed(steps)))
+    _create_variables(node, schema, variables, tuple(sizes), dims, tuple(reversed(steps)), nulls)
     return existing
+
+
+def _create_variables(
+    group: zarr.Group,
+    schema: pa.Schema,
+    names: Sequence[str],
+    shape: tuple[int, ...],
+    dims: Sequence[str],
+    chunks: tuple[int, ...],
+    nulls: Nulls,
+) -> None:
+    kinds = pa.types.is_integer, pa.types.is_boolean
+    plain = [name for name in names if any(is_kind(schema.field(name).type) for is_kind in kinds)]
+    with_nulls = nulls(plain) if plain else set()
+    for name in names:
+        column = schema.field(name).type
+        create_array(group, name, column, shape, dims, chunks, has_nulls=name in with_nulls)
 
 
 def create_array(
@@ -230,15 +256,20 @@ def create_array(
     shape: tuple[int, ...],
     dims: Sequence[str],
     chunks: tuple[int, ...],
+    *,
+    has_nulls: bool = False,
 ) -> None:
     """Create an array for a column. Raise ``InvalidInputError`` for a type that no array has.
 
-    Cells without a row are null for numbers with a fraction, times and durations, else zero, false or empty.
+    Cells without a row are null for texts, numbers with a fraction, times and durations, and for integers and
+    booleans that ``has_nulls``. Others are zero or false.
     """
     dtype: Any = "int64"
     attributes: dict[str, Any] = {}
     if pa.types.is_timestamp(column) or pa.types.is_date(column):
         attributes = {"units": UNITS, "calendar": "proleptic_gregorian"}
+        if pa.types.is_date(column) or column.tz is None:
+            attributes[COLUMN_TYPE] = "date" if pa.types.is_date(column) else "timestamp_ntz"
     elif pa.types.is_duration(column):
         attributes = {"units": "microseconds", "dtype": "timedelta64[us]"}
     elif pa.types.is_string(column) or pa.types.is_large_string(column):
@@ -248,6 +279,16 @@ def create_array(
     else:
         raise misfit(f"The column {name} must have numbers, booleans, text, times or durations, got {column}")
     fill: Any = None
+    if has_nulls and pa.types.is_boolean(column):
+        dtype, attributes = "int8", dict([BOOLEAN])
+    if name not in dims and dtype is str:
+        fill = attributes["missing_value"] = NO_TEXT  # xarray opens no texts with a _FillValue
+    elif has_nulls and np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        # Those of netCDF: the least numbers of most types are also common values.
+        fill = attributes["_FillValue"] = (
+            int(limits.min + _ABOVE_LEAST[limits.bits]) if limits.min else limits.max
+        )
     if name not in dims and pa.types.is_floating(column):
         fill, attributes["_FillValue"] = np.nan, NAN_AS_TEXT
     if name not in dims and "units" in attributes:
@@ -270,7 +311,9 @@ def new_columns(session: Session, group: str, names: Sequence[str]) -> list[str]
     return [name for name in names if dims and name not in arrays and name not in dims]
 
 
-def add_columns(session: Session, group: str, schema: pa.Schema, chunks: Mapping[str, int]) -> None:
+def add_columns(
+    session: Session, group: str, schema: pa.Schema, chunks: Mapping[str, int], nulls: Nulls
+) -> None:
     """Create arrays for new columns. ``chunks`` replaces chunks by dimension."""
     added = new_columns(session, group, schema.names)
     if not added:
@@ -280,8 +323,7 @@ def add_columns(session: Session, group: str, schema: pa.Schema, chunks: Mapping
     dims = [axis.name for axis in layout.axes]
     steps = tuple(chunks.get(dim, sibling.chunks[sibling.axes.index(axis)]) for axis, dim in enumerate(dims))
     node = zarr.open_group(session.store, path=group.strip("/"), mode="r+", zarr_format=3)
-    for name in added:
-        create_array(node, name, schema.field(name).type, layout.shape, dims, steps)
+    _create_variables(node, schema, added, layout.shape, dims, steps, nulls)
 
 
 _log: Final = logging.getLogger(__name__)
@@ -293,23 +335,23 @@ _MOVED: Final = 64 << 20
 
 
 def prepare(
-    session: Session, group: str, schema: pa.Schema, distinct: Distinct, options: WriteOptions
+    session: Session, group: str, schema: pa.Schema, distinct: Distinct, options: WriteOptions, nulls: Nulls
 ) -> RowLayout:
     """Create the arrays, or let them grow, for rows with these columns; return the layout of the rows.
 
-    ``distinct`` has the coordinates of all rows by dimension.
+    ``distinct`` has the coordinates of all rows by dimension. ``nulls`` is called for new arrays only.
     """
     mode, dims, append_dim = options.mode, options.dims, options.append_dim
     require_choice("mode", mode, MODES)
     if append_dim is not None and mode != "append":
         raise conflicting(f"append_dim must be given with mode append, got {append_dim!r} with mode {mode}")
     if options.merge_schema:
-        add_columns(session, group, schema, options.chunks or {})
+        add_columns(session, group, schema, options.chunks or {}, nulls)
     layout = layout_if_any(session, group, schema.names, dims)
     if layout is None:
         if append_dim is not None:
             require_choice("append_dim", append_dim, dims or ())
-        existing = create_arrays(session, group, schema, distinct, options)
+        existing = create_arrays(session, group, schema, distinct, options, nulls)
         layout = layout_of(session, group, schema.names)
         if not existing:
             return layout

@@ -61,7 +61,7 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     plain = as_type(values, decoder.type, name)
     null = plain.is_null().to_numpy(zero_copy_only=False)
     if plain.null_count and not (pa.types.is_string(plain.type) or pa.types.is_binary(plain.type)):
-        zero = pa.scalar(0, pa.int64())
+        zero = pa.scalar(0, pa.int32() if pa.types.is_date(plain.type) else pa.int64())
         plain = pc.fill_null(plain, False if pa.types.is_boolean(plain.type) else zero.cast(plain.type))
     data = to_numpy(plain)
     column = f"The column {name}"
@@ -93,6 +93,10 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         converted = values.cast(target, safe=not pa.types.is_floating(target))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise misfit(f"The column {name} must be {target}, got {values.type}: {error}") from error
+    if pa.types.is_date(target) and pa.types.is_timestamp(values.type):
+        at_midnight = pc.equal(converted.cast(pa.timestamp("us")), values.cast(pa.timestamp("us")))
+        if pc.all(at_midnight).as_py() is False:
+            raise misfit(f"The column {name} must be {target}, got times that are not at midnight in UTC")
     if not pa.types.is_floating(target):
         return converted
     source, stored = to_numpy(pc.fill_null(values, 0)), to_numpy(pc.fill_null(converted, 0))
@@ -411,6 +415,10 @@ class ArrowRows:
     def distinct(self, dims: Sequence[str]) -> Distinct:
         """Return the distinct values of some columns."""
         return {name: distinct_values([self.table[name]]) for name in dims}
+
+    def nulls(self, names: Sequence[str]) -> set[str]:
+        """Return which of these columns have nulls."""
+        return {name for name in names if self.table[name].null_count}
 
     def digest(self) -> int:
         """Return the `rows_digest` of all rows."""

@@ -25,6 +25,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -88,6 +89,13 @@ class DataFrameRows:
             ).cast(field.type)
             for name, field in zip(dims, schema, strict=True)
         }
+
+    def nulls(self, names: Sequence[str]) -> set[str]:
+        """Return which of these columns have nulls, by one Spark job if they may have some."""
+        may = [each.name for each in self.frame.schema.fields if each.name in names and each.nullable]
+        any_null = [sql.bool_or(sql.col(f"`{name}`").isNull()).alias(f"{at}") for at, name in enumerate(may)]
+        found = self._result(DataFrameRows.nulls, self.frame.select(*any_null).collect)[0] if may else ()
+        return {name for name, has_null in zip(may, found, strict=True) if has_null}
 
     def digest(self) -> int:
         """Return the `rows_digest` of all rows, by one Spark job."""
@@ -193,7 +201,7 @@ def job_of(
     def prepare_arrays(session: Session) -> Tasks:
         group = "/" + target.group.strip("/")
         distinct = source.distinct(dims_for(session, group, source.schema, options.dims))
-        layout = target_arrays.prepare(session, group, source.schema, distinct, options)
+        layout = target_arrays.prepare(session, group, source.schema, distinct, options, source.nulls)
         touched = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
         with_cells = [len(np.unique(at // step)) for at, step in zip(touched, layout.unit, strict=True)]
         units = math.prod(with_cells) + len(layout.edges)
