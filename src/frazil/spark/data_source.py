@@ -60,11 +60,11 @@ from frazil.spark.tables.write_table import SparkRowWriter
 
 if TYPE_CHECKING:
     from frazil.spark.functions import sql_functions
-    from frazil.spark.tables import relation
+    from frazil.spark.tables import jvm_table
 else:
     # The processes of Spark that plan or read do not register functions.
     sql_functions = ModuleOnDemand("frazil.spark.functions.sql_functions")
-    relation = ModuleOnDemand("frazil.spark.tables.relation")  # pyspark-client has no py4j
+    jvm_table = ModuleOnDemand("frazil.spark.tables.jvm_table")  # pyspark-client has no py4j
 
 
 @causes_only
@@ -342,10 +342,11 @@ def read(
     options: Mapping[str, str] | None = None,
     **version: str,
 ) -> DataFrame:
-    """Return the rows of arrays as a DataFrame of the data source.
+    """Return the rows of arrays as a DataFrame, with the options of the data source.
 
-    The version is looked up once, during the call. The credentials of the repository are not in the plan of
-    the query.
+    Queries read only the columns and the chunks that they need, unless the session is one of Spark Connect.
+    On Sail they read only such chunks. The version is looked up once, during the call. The credentials of the
+    repository are not in the plan of the query.
 
     Args:
         spark: The session. The default, None, is the session of `get_spark`.
@@ -379,7 +380,7 @@ def read(
     query = {"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
     if not is_connect(spark) and "table" not in source_options.canonical(query):
         request = scan_request(at.session(), source_options.options_of(query, source_options.READ), columns)
-        return relation.frame_of_relation(spark, request, register_repository(spark, at.repo), text)
+        return jvm_table.frame_of_table(spark, request, register_repository(spark, at.repo), text)
     name = register_repository(spark, at.repo, f" {text}")
     reader = spark.read.format(name).options(**query)
     if columns is None:
@@ -413,7 +414,9 @@ def scan(
     """Return the rows of arrays as a DataFrame that reads only the columns that a query names.
 
     The DataFrame has the same rows as that of `read`. Spark does not read chunks of columns that a query does
-    not name, so ``count()`` reads none. The plan of a query (``explain()``) shows the snapshot and ``where``.
+    not name, so ``count()`` reads none, nor chunks that the conditions of a query leave out. Through Spark
+    Connect, only ``where`` leaves out chunks. The plan of a query (``explain()``) shows the place, the
+    snapshot and ``where``.
 
     Args:
         spark: The session. The default, None, is the session of `get_spark`.
@@ -431,7 +434,7 @@ def scan(
         snapshot_id: The id of the snapshot to read.
         missing: The value of cells whose chunk is missing: ``"fill"`` (the fill value of the array, the
             default), ``"null"``, or ``"skip"`` (no row if no variable has a chunk).
-        batch_rows: The most rows that Spark gets as one list of each column. The default is 131072.
+        batch_rows: The most rows that Spark gets at a time. The default is 131072.
 
     Returns:
         The DataFrame.
@@ -451,14 +454,11 @@ def scan(
     """
     spark = get_spark() if spark is None else spark
     at = Version.of(source, branch=branch, tag=tag, snapshot_id=snapshot_id)
-    session = at.session()
-    grid = grid_of(session, selection)
-    request = scans.ScanRequest(
-        session, grid, grid.schema(columns), predicates(grid, where), missing, split, batch_rows
-    )
-    text = _plan_text(at.repo, session.snapshot_id, where)
+    settings = {"missing": missing, "split": split, "batch_rows": batch_rows}
+    request = _request(at.session(), columns, where, selection, **settings)
+    text = _plan_text(at.repo, request.session.snapshot_id, where)
     if not is_connect(spark):
-        return relation.frame_of_relation(spark, request, register_repository(spark, at.repo), text)
+        return jvm_table.frame_of_table(spark, request, register_repository(spark, at.repo), text)
     return scans.frame_of_rows(spark, *request.plan(), text)
 
 
@@ -529,13 +529,18 @@ def map_chunks(
     return scans.frame_of_tasks(spark, plan, tasks, results_of, schema)
 
 
+def _request(
+    session: Session, columns: Sequence[str] | None, where: Conditions, selection: Selection, **settings: Any
+) -> scans.ScanRequest:
+    grid = grid_of(session, selection)
+    return scans.ScanRequest(session, grid, grid.schema(columns), predicates(grid, where), **settings)
+
+
 def plan_rows(
     session: Session, columns: Sequence[str] | None, where: Conditions, selection: Selection, **settings: Any
 ) -> tuple[scans.Scan, list[scans.ScanTask]]:
     """Return the tasks of a scan, with the settings of `ScanRequest`."""
-    grid = grid_of(session, selection)
-    request = scans.ScanRequest(session, grid, grid.schema(columns), predicates(grid, where), **settings)
-    return request.plan()
+    return _request(session, columns, where, selection, **settings).plan()
 
 
 def read_stream(

@@ -2,6 +2,7 @@
 
 options              the options of the data source: names, places, versions, profiles
 scan                 which blocks a query reads, the work of its tasks, and their DataFrames
+jvm_table            a table of Spark's JVM whose scans this process plans
 row_changes          the comparison of two versions by the labels of their rows
 repository_tables    tables about a repository
 data_source_reader   ``spark.read.format("frazil")`` of all of these

@@ -110,46 +110,42 @@ def scan_request(
 
 
 class GridReader(TaskReader):
-    """The reader of rows that meet the conditions of the option ``where``.
+    """The reader of rows that meet the conditions of the option ``where``. It plans when tasks are needed.
 
     It does not take conditions from the query. Spark (4.1 to 4.3) keeps the plan with the conditions of one
     query in the relation, and uses it again for other queries on the same DataFrame or view.
     """
 
     def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
-        super().__init__(*scan_request(session, options, schema).plan())
+        self._request: ScanRequest | None = scan_request(session, options, schema)
+
+    @override
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        if self._request is not None:
+            self._shared, self._tasks = self._request.plan()
+            self._request = None
+        return super().partitions()
 
     @override
     def _batches(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
         return batches(self._shared, task)
 
+    def __getstate__(self) -> dict[str, Any]:
+        self.partitions()
+        return super().__getstate__() | {"_request": None}
+
 
 class PushedGridReader(GridReader):
     """The reader for Sail, which plans each place of a query. It leaves out rows that no filter needs."""
 
-    def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
-        self._request: ScanRequest | None = scan_request(session, options, schema)
-
     @override
     def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
         request = self._request
-        assert request is not None  # Spark pushes filters before it asks for tasks
+        assert request is not None  # Sail pushes filters before it asks for tasks
         known = (filter_predicate(each, request.schema) for each in filters)
         pushed = pushed_conditions(request.grid, request.schema, known)
         self._request = replace(request, where=(*request.where, *pushed))
         return filters
-
-    @override
-    def partitions(self) -> Sequence[spark.InputPartition]:
-        if self._request is not None:
-            TaskReader.__init__(self, *self._request.plan())
-            self._request = None
-        return super().partitions()
-
-    @override
-    def __getstate__(self) -> dict[str, Any]:
-        self.partitions()
-        return super().__getstate__() | {"_request": None}
 
 
 def require_columns(grid: Grid, schema: pa.Schema) -> None:

@@ -323,15 +323,8 @@ class ScanRequest:
 
     def plan(self) -> tuple[Scan, list[ScanTask]]:
         """Return the tasks, and what they share."""
-        return plan_scan(
-            self.session,
-            self.grid,
-            self.where,
-            schema=self.schema,
-            missing=self.missing,
-            split=self.split,
-            batch_rows=self.batch_rows,
-        )
+        more = {each: getattr(self, each) for each in ("schema", "missing", "split", "batch_rows")}
+        return plan_scan(self.session, self.grid, self.where, **more)
 
 
 def require_bounded(grid: Grid, blocks: int, most: int) -> None:

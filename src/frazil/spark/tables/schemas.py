@@ -175,29 +175,28 @@ def predicates(grid: Grid, conditions: Conditions) -> list[ColumnCondition]:
     return [_on_column(grid, part) for part in parts]
 
 
-#: A filter of Spark -> its comparison, and whether it is negated.
+#: A filter of Spark -> its comparison.
 _FILTERS: Final = {
-    "EqualTo": ("=", False),
-    "EqualNullSafe": ("<=>", False),
-    "GreaterThan": (">", False),
-    "GreaterThanOrEqual": (">=", False),
-    "LessThan": ("<", False),
-    "LessThanOrEqual": ("<=", False),
-    "In": ("in", False),
-    "IsNull": ("null", False),
-    "IsNotNull": ("null", True),
-    "StringStartsWith": ("starts", False),
-    "StringEndsWith": ("ends", False),
-    "StringContains": ("contains", False),
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "In": "in",
+    "IsNull": "null",
+    "IsNotNull": "null",
+    "StringStartsWith": "starts",
+    "StringEndsWith": "ends",
+    "StringContains": "contains",
 }
 
 
 def filter_comparison(name: str, column: str, value: Any) -> ValueComparison | None:
     """Return the comparison of a filter of Spark; None for a filter that is not known."""
-    if name not in _FILTERS:
-        return None
-    op, is_negated = _FILTERS[name]
-    return ValueComparison(op, tuple(value) if op == "in" else value, column, is_negated)
+    op = _FILTERS.get(name)
+    value = tuple(value) if op == "in" else value
+    return None if op is None else ValueComparison(op, value, column, name == "IsNotNull")
 
 
 #: More than the days from 1970 to every DATE.

@@ -33,7 +33,7 @@ from frazil.spark.tables.schemas import ColumnCondition, filter_comparison, push
 _READ: Final = "org.apache.spark.sql.connector.read."
 
 
-def frame_of_relation(spark: SparkSession, request: ScanRequest, source: str, text: str) -> DataFrame:
+def frame_of_table(spark: SparkSession, request: ScanRequest, source: str, text: str) -> DataFrame:
     """Return the rows as a DataFrame of a session whose JVM this process has.
 
     ``source`` is a data source in Python that the session knows. Plans have the ``text``.
@@ -65,8 +65,9 @@ class _Java:
     """The JVM of a session, and the objects of Spark that a table needs."""
 
     def __init__(self, spark: Any) -> None:
-        self.session, self.jvm = spark._jsparkSession, spark.sparkContext._jvm
-        self.gateway, self.sql = spark.sparkContext._gateway, self.jvm.org.apache.spark.sql
+        self.session, self.gateway = spark._jsparkSession, spark.sparkContext._gateway
+        self.jvm: Any = self.gateway.jvm
+        self.sql: Any = self.jvm.org.apache.spark.sql
         self._sources = self.session.sessionState().dataSourceManager()
 
     def struct(self, schema: pa.Schema) -> Any:
@@ -131,11 +132,8 @@ class _Java:
 
 
 _UNITS: Final[dict[str, Literal["us", "D"]]] = {
-    "java.sql.Timestamp": "us",
-    "java.time.Instant": "us",
-    "java.time.LocalDateTime": "us",
-    "java.sql.Date": "D",
-    "java.time.LocalDate": "D",
+    **dict.fromkeys(("java.sql.Timestamp", "java.time.Instant", "java.time.LocalDateTime"), "us"),
+    **dict.fromkeys(("java.sql.Date", "java.time.LocalDate"), "D"),
 }
 
 
@@ -167,8 +165,8 @@ class _Table(_Object):
         read = self._java.sql.connector.catalog.TableCapability.BATCH_READ
         return self._java.jvm.java.util.Collections.singleton(read)
 
-    def newScanBuilder(self, options: Any) -> _Builder:
-        return _Builder(self._java, self._request, self._source)
+    def newScanBuilder(self, options: Any) -> _Scan:
+        return _Scan(self._java, self._request, self._source)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._plain, name)  # columns, partitioning, properties, ...
@@ -178,8 +176,8 @@ class _Table(_Object):
 
 
 @causes_only
-class _Builder(_Object):
-    """The builder of a scan: Spark gives it filters and columns."""
+class _Scan(_Object):
+    """A scan, its builder and its size: Spark gives filters and columns, then asks for sizes and tasks."""
 
     def __init__(self, java: _Java, request: ScanRequest, source: str) -> None:
         self._java, self._request, self._source = java, request, source
@@ -198,25 +196,11 @@ class _Builder(_Object):
         self._request = replace(self._request, schema=pa.schema(fields))
 
     def build(self) -> _Scan:
-        request = replace(self._request, where=(*self._request.where, *self._pushed))
-        return _Scan(self._java, request, self._source, self._pushed)
-
-    class Java:
-        implements: ClassVar = [f"{_READ}SupportsPushDownFilters", f"{_READ}SupportsPushDownRequiredColumns"]
-
-
-@causes_only
-class _Scan(_Object):
-    """A scan: it is planned when Spark asks for its size or its tasks."""
-
-    def __init__(
-        self, java: _Java, request: ScanRequest, source: str, pushed: Sequence[ColumnCondition]
-    ) -> None:
-        self._java, self._request, self._source, self._pushed = java, request, source, pushed
+        return self
 
     @cached_property
     def _plan(self) -> tuple[Scan, list[ScanTask]]:
-        return self._request.plan()
+        return replace(self._request, where=(*self._request.where, *self._pushed)).plan()
 
     @cached_property
     def _of_spark(self) -> Any:
@@ -232,16 +216,26 @@ class _Scan(_Object):
         pushed = [each.predicate for each in self._pushed]
         return f"reads where {joined(pushed, is_all=True)}" if pushed else ""
 
-    def estimateStatistics(self) -> _Statistics:
-        scan, tasks = self._plan
-        rows = sum(len(each.blocks) for each in tasks) * prod(scan.grid.block)
-        return _Statistics(self._java.jvm, rows, rows * row_bytes(scan.grid.columns))
-
-    def estimateSizeInBytes(self) -> Any:
-        return self.estimateStatistics().sizeInBytes()
+    def estimateStatistics(self) -> _Scan:
+        return self
 
     def reflectsFullyPushedDownFilters(self) -> bool:
         return False
+
+    def numRows(self) -> Any:
+        scan, tasks = self._plan
+        rows = sum(len(each.blocks) for each in tasks) * prod(scan.grid.block)
+        return self._java.jvm.java.util.OptionalLong.of(rows)
+
+    def sizeInBytes(self) -> Any:
+        size = self.numRows().getAsLong() * row_bytes(self._plan[0].grid.columns)
+        return self._java.jvm.java.util.OptionalLong.of(size)
+
+    def estimateSizeInBytes(self) -> Any:
+        return self.sizeInBytes()
+
+    def columnStats(self) -> Any:
+        return self._java.jvm.java.util.HashMap()
 
     def of_spark(self) -> Any:
         """Return the scan of Spark's own data source. A class for Spark guards only public methods."""
@@ -251,23 +245,7 @@ class _Scan(_Object):
         return getattr(self.of_spark(), name)  # toBatch, columnarSupportMode, ...
 
     class Java:
-        implements: ClassVar = [f"{_READ}SupportsReportStatistics"]
-
-
-class _Statistics(_Object):
-    """The size of a scan: at most so many rows."""
-
-    def __init__(self, jvm: Any, rows: int, size: int) -> None:
-        self._jvm, self._rows, self._bytes = jvm, rows, size
-
-    def numRows(self) -> Any:
-        return self._jvm.java.util.OptionalLong.of(self._rows)
-
-    def sizeInBytes(self) -> Any:
-        return self._jvm.java.util.OptionalLong.of(self._bytes)
-
-    def columnStats(self) -> Any:
-        return self._jvm.java.util.HashMap()
-
-    class Java:
-        implements: ClassVar = [f"{_READ}Statistics"]
+        implements: ClassVar = [
+            *(f"{_READ}SupportsPushDown{part}" for part in ("Filters", "RequiredColumns")),
+            *(f"{_READ}SupportsReportStatistics", f"{_READ}Statistics"),
+        ]
