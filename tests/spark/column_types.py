@@ -13,6 +13,7 @@ import numpy as np
 import zarr
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.driver import Site
 
 import frazil
 from frazil.spark import Target, read, scan, write_table
@@ -165,6 +166,10 @@ def there_and_back(spark: SparkSession, repo: frazil.Repository, path: str | Non
         return differences
     finally:
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+def differences(repo: frazil.Repository, site: Site) -> dict[str, str]:
+    return there_and_back(site.spark, repo, None)
 
 
 def texts(frame: DataFrame) -> list[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from tests.spark import column_types
 from tests.spark.cases import CASES, batches_are_published, pipelines
 from tests.spark.driver import Case, Driver, describe, driver
 from tests.support import ceph, servers
@@ -128,6 +129,14 @@ def test_a_host_is_lost(on_cluster: Driver, cluster: SparkCluster, tmp_path: Pat
 @each_case
 def test_connect(connected: Driver, case: Case, tmp_path: Path) -> None:
     on_files(connected, case, tmp_path)
+
+
+@pytest.mark.connect
+def test_values_come_back_through_connect(connected: Driver, tmp_path: Path) -> None:
+    storage = frazil.local_filesystem_storage(str(tmp_path / "repo"))
+    frazil.Repository.create(storage)
+    case = Case("types", column_types.differences, lambda repo, found: None)
+    assert connected.run(case, storage, tmp_path, losing=False) == {}
 
 
 @pytest.mark.weekly
