@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise, takewhile
-from typing import Any, Final, override
+from typing import Any, ClassVar, Final, override
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -110,14 +110,19 @@ def scan_request(
 
 
 class GridReader(TaskReader):
-    """The reader of rows that meet the conditions of the option ``where``. It plans when tasks are needed.
+    """The reader of rows that meet the conditions of the option ``where``.
 
     It does not take conditions from the query. Spark (4.1 to 4.3) keeps the plan with the conditions of one
     query in the relation, and uses it again for other queries on the same DataFrame or view.
     """
 
+    #: Spark pickles a reader before it asks for tasks, and hides an error of a plan in one of pickle.
+    plans_at_once: ClassVar[bool] = True
+
     def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
         self._request: ScanRequest | None = scan_request(session, options, schema)
+        if self.plans_at_once:
+            self.partitions()
 
     @override
     def partitions(self) -> Sequence[spark.InputPartition]:
@@ -137,6 +142,8 @@ class GridReader(TaskReader):
 
 class PushedGridReader(GridReader):
     """The reader for Sail, which plans each place of a query. It leaves out rows that no filter needs."""
+
+    plans_at_once = False
 
     @override
     def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
