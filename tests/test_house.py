@@ -90,11 +90,12 @@ cli: ROOMS arrow maintenance readers jobs ui __init__ pipeline.__init__ pipeline
 PUBLIC = table_of(r"""
 config, credentials, distributed, session, snapshots, store, types: NAMES
 conflicts: NAMES arrays changes
+cubed: NAMES jobs
 dask: NAMES distributed
 loader: NAMES arrays format
 ops: NAMES maintenance
 virtual: NAMES chunks
-xarray: NAMES dask distributed
+xarray: NAMES cubed dask distributed
 fsspec_filesystem, xarray_engine: __init__ repository
 zarr_pipeline: arrays zarr_store format
 """)
@@ -113,7 +114,8 @@ re2: repository.settings
 obstore, urllib3: storage
 yaml: repository.settings pipeline.validation
 zarr: answers arrays arrow zarr_names zarr_pipeline zarr_store xarray xarray_engine fsspec_filesystem dask \
-    jobs readers OPERATIONS spark.tables cli testing
+    jobs readers OPERATIONS spark.tables cubed cli testing
+cubed: cubed
 xarray: xarray xarray_engine jobs readers OPERATIONS spark.tables testing
 dask: dask xarray testing
 fsspec: fsspec_filesystem

@@ -15,14 +15,12 @@ import numpy as np
 import zarr
 from zarr.core.array_spec import ArrayConfigParams
 
-from frazil.display import some_of
 from frazil.distributed import extract_session, merge_sessions
 from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.repository.session.session import ForkSession, Session
 from frazil.storage.memory import MemoryStorage
-from frazil.zarr_names import async_array
-from frazil.zarr_store import IcechunkStore
+from frazil.zarr_store.arrays import session_of, settings_of
 
 with needs("frazil.dask", extra="xarray"):
     from dask.array.core import Array, slices_from_chunks
@@ -97,7 +95,7 @@ def store_dask(
     if not all(isinstance(source, Array) for source in sources):
         actual = ", ".join(type(source).__name__ for source in sources)
         raise InvalidInputError(f"sources must be dask arrays, got {actual}")
-    session = _session(targets)
+    session = session_of(targets)
     _require_reachable(session, store_kwargs.get("scheduler"))
     where_to = [None] * len(targets) if regions is None else regions
     if not len(sources) == len(targets) == len(where_to):
@@ -108,7 +106,7 @@ def store_dask(
     # All tasks share this object, so dask sends it to each process once.
     fork = delayed(session.fork(), traverse=False)
     chunk_writes = [
-        delayed(_write_chunk)(fork, target.path, _settings(target), where, chunk)
+        delayed(_write_chunk)(fork, target.path, settings_of(target), where, chunk)
         for source, target, region in zip(sources, targets, where_to, strict=True)
         for where, chunk in _chunks(source, target, region)
     ]
@@ -213,17 +211,6 @@ def _tree(
     return parts
 
 
-def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
-    stores = [getattr(target, "store", target) for target in targets]
-    if not stores or not all(isinstance(store, IcechunkStore) and store == stores[0] for store in stores):
-        raise InvalidInputError(
-            "targets must be zarr arrays or stores of one session, got "
-            f"{some_of(map(repr, stores))}. Open them with store=session.store"
-        )
-    assert isinstance(stores[0], IcechunkStore)
-    return stores[0].session
-
-
 def _require_reachable(session: Session, scheduler: Any) -> None:
     """Raise an error for workers that cannot read a repository in memory: dask would retry forever."""
     if not isinstance(session.workspace.context.storage, MemoryStorage):
@@ -270,11 +257,6 @@ def _selects(each: slice | int, size: int) -> bool:
     if isinstance(each, slice):
         return (each.step or 1) > 0
     return isinstance(each, int | np.integer) and -size <= each < size
-
-
-def _settings(target: zarr.Array[Any]) -> ArrayConfigParams:
-    config = getattr(target, "config", None) or async_array(target)._config  # before zarr 3.1.2
-    return {"write_empty_chunks": config.write_empty_chunks, "order": config.order}
 
 
 def _write_chunk(

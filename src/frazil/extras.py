@@ -32,6 +32,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "duckdb": "arrow",
     "rasterio": "geotiff",
     "cf_units": "units",
+    **dict.fromkeys(("cubed", "cubed_xarray"), "cubed"),
     "pyspark": "spark",
     "pysail": "sail",
     "virtualizarr": "virtualizarr",
@@ -52,6 +53,7 @@ _CONTAINED: Final = {
     "geotiff": ("pipeline",),
     "units": ("pipeline",),
     "virtualizarr": ("pipeline",),
+    "cubed": ("pipeline",),
     "spark": ("pipeline",),
     "connect": ("spark",),
 }

@@ -145,7 +145,7 @@ _ROOMS: Final = ("frazil.jobs.", "frazil.pipeline.", "frazil.readers.", "frazil.
 def dumped(value: Any) -> bytes:
     """Return a value as bytes. Raises the error of a part that cannot be pickled."""
     with io.BytesIO() as out:
-        _Pickler(out).dump(value)
+        ValuePickler(out).dump(value)
         return out.getvalue()
 
 
@@ -157,7 +157,9 @@ def loaded(data: bytes, module: str | None = None) -> Any:
     return pickle.loads(data) if module is None else _Unpickler(data, module).load()
 
 
-class _Pickler(CloudPickler):  # type: ignore[misc]  # for the same reason
+class ValuePickler(CloudPickler):  # type: ignore[misc]  # for the same reason
+    """A pickler of values of tasks."""
+
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, np.dtype) and (descr := _descr_of(obj)) is not None:
             return dtype_of, (descr,)

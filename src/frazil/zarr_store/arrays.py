@@ -7,7 +7,7 @@ chunks are decoded one by one. A read without an error costs nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,10 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 import zarr
+from zarr.core.array_spec import ArrayConfigParams
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore, StorePath
 
-from frazil.errors import IcechunkError
+from frazil.display import some_of
+from frazil.errors import IcechunkError, InvalidInputError
 from frazil.repository.session.chunk_refs import undecodable
 from frazil.repository.session.session import Session
 from frazil.zarr_names import BaseArray, async_array
@@ -63,6 +65,24 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
     """Open an array of a session or store."""
     store = source if isinstance(source, IcechunkStore) else source.store
     return NamingArray(async_array(open_array(store, path, mode)))
+
+
+def session_of(targets: Sequence[Any]) -> Session:
+    """Return the session of Zarr arrays or stores; raise an error if they belong to several."""
+    stores = [getattr(target, "store", target) for target in targets]
+    if not stores or not all(isinstance(store, IcechunkStore) and store == stores[0] for store in stores):
+        raise InvalidInputError(
+            "targets must be zarr arrays or stores of one session, got "
+            f"{some_of(map(repr, stores))}. Open them with store=session.store"
+        )
+    assert isinstance(stores[0], IcechunkStore)
+    return stores[0].session
+
+
+def settings_of(target: zarr.Array[Any]) -> ArrayConfigParams:
+    """Return how zarr writes to an array, which another open array must repeat."""
+    config = getattr(target, "config", None) or async_array(target)._config  # before zarr 3.1.2
+    return {"write_empty_chunks": config.write_empty_chunks, "order": config.order}
 
 
 def _naming(method: str) -> Any:
