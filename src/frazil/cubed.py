@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from zarr.core.sync import sync
 
 from frazil.arguments import wrong_type
-from frazil.display import some_of
 from frazil.engines import Engine, EngineName, described
 from frazil.errors import InvalidInputError
 from frazil.extras import needs
@@ -92,7 +91,7 @@ class Executor(DagExecutor):
         resume: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        super().__init__(engine=engine, resume=resume)  # what makes two executors equal
+        super().__init__(engine=engine, resume=resume)  # type: ignore[no-untyped-call]  # of equal executors
         self.engine = engine
         self.resume = resume
         self.progress = progress
@@ -364,9 +363,8 @@ def store_cubed(
         [0, 0, 1, 2]
     """
     if not all(isinstance(source, xp.Array) for source in sources):
-        raise InvalidInputError(
-            f"sources must be Cubed arrays, got {some_of(type(each).__name__ for each in sources)}"
-        )
+        actual = ", ".join(type(source).__name__ for source in sources)
+        raise InvalidInputError(f"sources must be Cubed arrays, got {actual}")
     session = session_of(targets)
     where = [None] * len(targets) if regions is None else list(regions)
     if not len(sources) == len(targets) == len(where):

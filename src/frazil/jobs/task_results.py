@@ -161,6 +161,7 @@ class ValuePickler(CloudPickler):  # type: ignore[misc]  # for the same reason
     """A pickler of values of tasks."""
 
     def reducer_override(self, obj: Any) -> Any:
+        """Return how to pickle an object: its function and arguments, or NotImplemented."""
         if isinstance(obj, np.dtype) and (descr := _descr_of(obj)) is not None:
             return dtype_of, (descr,)
         if type(obj) is np.ma.MaskedArray:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from itertools import chain
+from operator import attrgetter
 from os import PathLike
-from typing import Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyStoreError, RefNotFoundError
 from frazil.extras import needs
 from frazil.handle.addresses import target_of
 from frazil.handle.repository import Repository
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
 from frazil.repository.target import MAIN, Target, joined_path
 from frazil.storage.profiles import storage_of_location
@@ -35,11 +37,20 @@ with needs("frazil.xarray", extra="xarray"):
         Writing,
         ZarrStore,
         dump_to_store,
+        is_cubed,
         is_lazy,
         require_agreement,
     )
 
 __all__ = ["CHECKS", "FrazilAccessor", "ZarrWriteModes", "to_icechunk"]
+
+if TYPE_CHECKING:
+    from frazil import cubed
+else:
+    cubed = ModuleOnDemand("frazil.cubed")
+
+#: The data of a variable, which ``Variable.data`` would read.
+_data: Final = attrgetter("_data")
 
 ZarrWriteModes = Literal["w", "w-", "a", "a-", "r+", "r"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"] | None
@@ -250,6 +261,7 @@ def _write_part(part: _RegionPart, session: Session, options: _Options) -> None:
     if options.needs_group and not is_stored:
         _require_group(part.path)
     changes = options.mode in _IN_PLACE and is_stored
+    has_cubed = any(is_cubed(_data(each)) for each in part.dataset.variables.values())
     target = ZarrStore.open_group(
         session.store,
         # Variables that do not grow are equal to the stored ones, unless the caller accepts other values.
@@ -260,7 +272,9 @@ def _write_part(part: _RegionPart, session: Session, options: _Options) -> None:
         consolidate_on_close=False,
         append_dim=options.append_dim,
         write_region=options.region,
-        safe_chunks=options.safe_chunks,
+        # Cubed rechunks arrays whose chunks share a chunk of their target
+        safe_chunks=options.safe_chunks
+        and not any(map(is_cubed, map(_data, part.dataset.variables.values()))),
         align_chunks=options.align_chunks,
     )
     # These two are not public, but only they find the region for "auto".
@@ -284,13 +298,11 @@ def _write_part(part: _RegionPart, session: Session, options: _Options) -> None:
         if names:
             target.zarr_group.update_attributes({"coordinates": " ".join([*present, *names])})
     if writer.sources:
-        store_dask(
-            sources=writer.sources,
-            targets=writer.targets,
-            regions=writer.regions,
-            split_every=options.split_every,
-            **compute_options,
-        )
+        arrays: dict[str, Any] = {"sources": writer.sources, "targets": writer.targets, "regions": writer.regions}
+        if is_cubed(writer.sources[0]):
+            cubed.store_cubed(**arrays, **compute_options)
+        else:
+            store_dask(**arrays, split_every=options.split_every, **compute_options)
 
 
 def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:

@@ -23,8 +23,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import xarray as xr
-from dask.array.core import from_array, map_blocks
-from dask.base import compute
 from numpy.typing import NDArray
 from xarray.coders import CFDatetimeCoder
 from xarray.conventions import decode_cf_variable, decode_cf_variables
@@ -34,6 +32,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 try:
     from xarray.backends.common import ArrayWriter
     from xarray.backends.zarr import ZarrStore, encode_zarr_variable
+    from xarray.namedarray.parallelcompat import get_chunked_array_type
 
     # xarray has moved its writers: before 2025.9, they are in the module of readers
     _module = "writers" if find_spec("xarray.backends.writers") else "api"
@@ -60,6 +59,11 @@ def encode_variable(variable: xr.Variable, name: str) -> xr.Variable:
     """Return the variable that xarray stores for a variable."""
     encoded: xr.Variable = encode_zarr_variable(variable, name=name, **_FORMAT)
     return encoded
+
+
+def is_cubed(data: Any) -> bool:
+    """Return whether values are an array of Cubed. This does not import Cubed."""
+    return type(data).__module__.partition(".")[0] == "cubed"
 
 
 def is_lazy(variable: xr.Variable) -> bool:
@@ -350,7 +354,7 @@ class Writing:
 
 
 def require_agreement(writing: Writing) -> xr.Dataset:
-    """Return the dataset to write. Values of dask arrays are checked when they are computed."""
+    """Return the dataset to write. Values of lazy arrays are checked when they are computed."""
     for name, check in _CHECKS.items():
         if name in writing.accept:
             continue
@@ -464,16 +468,12 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
     equal = partial(_equal, form=form, dims=variable.dims, attrs=variable.attrs, rounded=rounded)
     if variable.chunks is not None:
         array = writing.stored.variables[name]
-        stored = from_array(array, chunks=variable.chunks)  # type: ignore[no-untyped-call]
-        compared = map_blocks(  # type: ignore[no-untyped-call]
-            equal,
-            variable.data,
-            stored,
-            dtype=np.bool_,
-            chunks=tuple((1,) * len(sizes) for sizes in variable.chunks),
-            meta=np.empty((0,) * variable.ndim, np.bool_),
-        )
-        compute(compared, **writing.compute_options)  # type: ignore[no-untyped-call]
+        manager, data = get_chunked_array_type(variable.data), variable.data
+        spec = {"spec": data.spec} if is_cubed(data) else {}  # all arrays of a plan of Cubed have one
+        stored = manager.from_array(array, chunks=variable.chunks, **spec)
+        chunks = tuple((1,) * len(sizes) for sizes in variable.chunks)
+        compared = _map_blocks(equal, data, stored, dtype=np.bool_, chunks=chunks)
+        manager.compute(compared, **writing.compute_options)
     else:
         equal(variable.values, writing.stored.numbers(name, writing.region))
 
@@ -521,20 +521,25 @@ def _values(writing: Writing) -> None:
 
 
 def _to_write(writing: Writing) -> xr.Dataset:
-    """Return the dataset in types that xarray accepts, with checks in its dask arrays."""
+    """Return the dataset in types that xarray accepts, with checks in its lazy arrays."""
     changed = {}
     for name, variable, form in writing.shared():
         new = variable
         if variable.chunks is not None and not writing.is_static(variable) and not form.holds_all(variable):
             check = partial(_checked_block, form=form, dims=variable.dims, attrs=variable.attrs)
-            data = map_blocks(  # type: ignore[no-untyped-call]
-                check, variable.data, dtype=variable.dtype, meta=variable.data._meta
-            )
+            data = _map_blocks(check, variable.data, dtype=variable.dtype)
             new = variable.copy(deep=False, data=data)
         new = form.typed(new)
         if new is not variable:
             changed[name] = new
     return writing.dataset.assign(changed) if changed else writing.dataset
+
+
+def _map_blocks(function: Callable[..., Any], data: Any, *others: Any, dtype: Any, **options: Any) -> Any:
+    """Map a function over the blocks of lazy arrays. Dask does not call it for an empty block."""
+    if not is_cubed(data):
+        options["meta"] = np.empty((0,) * data.ndim, dtype)
+    return get_chunked_array_type(data).map_blocks(function, data, *others, dtype=dtype, **options)
 
 
 def _checked_block(values: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[str, Any]) -> Any:
