@@ -39,7 +39,6 @@ from frazil.zarr_store import IcechunkStore
 from frazil.zarr_store.arrays import session_of, settings_of
 
 with needs("frazil.cubed", extra="cubed"):
-    import cubed
     import cubed.array_api as xp
     from cubed.core.ops import blockwise
     from cubed.core.plan import intermediate_store
@@ -54,6 +53,8 @@ with needs("frazil.cubed", extra="cubed"):
         handle_operation_start_callbacks,
     )
     from cubed.storage.zarr import LazyZarrArray
+
+    import cubed
 
 __all__ = ["Executor", "store_cubed"]
 
@@ -95,6 +96,9 @@ class Executor(DagExecutor):
         self.engine = engine
         self.resume = resume
         self.progress = progress
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Executor, ()  # functions of tasks refer to it, through arrays, and do not use it
 
     @property
     @override
@@ -190,9 +194,19 @@ class _Pickler(ValuePickler):
         return super().reducer_override(obj)
 
 
-def _pickled(value: Any) -> bytes:
+class _VersionPickler(ValuePickler):
+    """A pickler whose bytes are the same in each process: sessions are the ids of their versions."""
+
+    @override
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Session):
+            return tuple, (obj.__dask_tokenize__(),)
+        return super().reducer_override(obj)
+
+
+def _pickled(value: Any, pickler: type[ValuePickler] = _Pickler) -> bytes:
     with io.BytesIO() as out:
-        _Pickler(out).dump(value)
+        pickler(out).dump(value)
         return out.getvalue()
 
 
@@ -290,7 +304,8 @@ def _digests(dag: Any) -> dict[str, str]:
         config = node["pipeline"].config
         if isinstance(config, BlockwiseSpec) and _session_of(config) is None:
             sources = [digests.get(each, "") for each in sorted(config.reads_map)]
-            digest = sha256(_pickled((node["pipeline"].function, config, sources))).hexdigest()
+            document = _pickled((node["pipeline"].function, config, sources), _VersionPickler)
+            digest = sha256(document).hexdigest()
             digests |= dict.fromkeys(dag.successors(name), digest)
     return digests
 
@@ -363,7 +378,7 @@ def store_cubed(
         [0, 0, 1, 2]
     """
     if not all(isinstance(source, xp.Array) for source in sources):
-        actual = ", ".join(type(source).__name__ for source in sources)
+        actual = ", ".join(f"{type(each).__module__}.{type(each).__name__}" for each in sources)
         raise InvalidInputError(f"sources must be Cubed arrays, got {actual}")
     session = session_of(targets)
     where = [None] * len(targets) if regions is None else list(regions)
@@ -401,7 +416,11 @@ def _stored(source: Any, target: zarr.Array[Any], region: tuple[slice, ...] | No
         raise InvalidInputError(f"a region must be a tuple of slices, got {region!r:.80}")
     given = (*given, *[slice(None)] * (len(sizes) - len(given)))
     lines = [range(size)[each] for size, each in zip(sizes, given, strict=False) if isinstance(each, slice)]
-    if len(given) != len(sizes) or tuple(map(len, lines)) != source.shape or {e.step for e in lines} > {1}:
+    if (
+        len(given) != len(sizes)
+        or tuple(map(len, lines)) != source.shape
+        or {each.step for each in lines} - {1}
+    ):
         raise InvalidInputError(
             f"the region of a target of shape {sizes} must select the shape of its source, {source.shape}, "
             f"with slices without steps, got {region}"

@@ -15,14 +15,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+import xarray as xr
 import zarr
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.jobs import tasks
 from tests.spark.driver import Case, Site, lose_the_second
 
+import cubed
 import frazil
 import frazil.pipeline as ops
+import frazil.xarray
+from frazil.cubed import Executor
 from frazil.spark import Selection, foreach_batch, read, read_stream, scan, write_stream, write_table
 
 ROWS = 32
@@ -207,6 +211,29 @@ def follow(repo: frazil.Repository, count: int) -> None:
     np.testing.assert_allclose(stored["/mean/half/series/data/cube"], half.mean(axis=0), rtol=1e-5)
 
 
+def by_cubed(repo: frazil.Repository, site: Site) -> int:
+    """A program of xarray: a rechunk in files, and a mean, in one commit."""
+    with repo.transaction("main", message="cube") as store:
+        layout: Any = {"chunks": (2, 40, 50), "dimension_names": ["t", "y", "x"]}
+        zarr.create_array(store, name="cube", data=cube(), **layout)
+    spec = cubed.Spec(
+        work_dir=str(site.directory / "work"), allowed_mem="100MB", executor=Executor(site.engine)
+    )
+    options: Any = {"chunked_array_type": "cubed", "from_array_kwargs": {"spec": spec}}
+    version: Any = repo
+    data = xr.open_dataset(version, engine="frazil", chunks={}, **options)
+    series = data.chunk(t=-1, y=5, x=25, chunked_array_type="cubed")
+    series.assign(mean=data.cube.mean("t")).frazil.to(repo, group="series")
+    return sum(path.is_file() and path.name != "zarr.json" for path in (site.directory / "work").rglob("*"))
+
+
+def is_by_cubed(repo: frazil.Repository, left: int) -> None:
+    assert left == 0
+    stored = frazil.read_many(repo.readonly_session("main"), ["/series/cube", "/series/mean"])
+    np.testing.assert_array_equal(stored["/series/cube"], cube())
+    np.testing.assert_allclose(stored["/series/mean"], cube().mean(axis=0), rtol=1e-6)
+
+
 # Tables
 
 
@@ -274,5 +301,6 @@ CASES = (
     Case("streams", streams, check_streams, commits=3),
     Case("transform", arrays_of_arrays, are_in_order, commits=1),
     Case("refresh", derived_arrays, follow, commits=6),
+    Case("cubed", by_cubed, is_by_cubed, commits=2),
     Case("tables", rows_and_back, are_rows),
 )

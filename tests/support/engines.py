@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frazil.pipeline import Engine
 
 #: The folders of the tests that get these fixtures.
-FOLDERS = [Path(__file__).parents[1] / name for name in ("jobs", "readers", "pipeline", "spark")]
+FOLDERS = [Path(__file__).parents[1] / name for name in ("cubed", "jobs", "readers", "pipeline", "spark")]
 
 
 @pytest.fixture(scope="session")

@@ -272,9 +272,7 @@ def _write_part(part: _RegionPart, session: Session, options: _Options) -> None:
         consolidate_on_close=False,
         append_dim=options.append_dim,
         write_region=options.region,
-        # Cubed rechunks arrays whose chunks share a chunk of their target
-        safe_chunks=options.safe_chunks
-        and not any(map(is_cubed, map(_data, part.dataset.variables.values()))),
+        safe_chunks=options.safe_chunks and not has_cubed,  # Cubed rechunks what shares a chunk
         align_chunks=options.align_chunks,
     )
     # These two are not public, but only they find the region for "auto".
@@ -298,11 +296,11 @@ def _write_part(part: _RegionPart, session: Session, options: _Options) -> None:
         if names:
             target.zarr_group.update_attributes({"coordinates": " ".join([*present, *names])})
     if writer.sources:
-        arrays: dict[str, Any] = {"sources": writer.sources, "targets": writer.targets, "regions": writer.regions}
-        if is_cubed(writer.sources[0]):
-            cubed.store_cubed(**arrays, **compute_options)
+        where = {"targets": writer.targets, "regions": writer.regions, **compute_options}
+        if any(map(is_cubed, writer.sources)):
+            cubed.store_cubed(sources=writer.sources, **where)
         else:
-            store_dask(**arrays, split_every=options.split_every, **compute_options)
+            store_dask(sources=writer.sources, split_every=options.split_every, **where)
 
 
 def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:

@@ -467,7 +467,7 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
     rounded = writing.is_static(variable)
     equal = partial(_equal, form=form, dims=variable.dims, attrs=variable.attrs, rounded=rounded)
     if variable.chunks is not None:
-        array = writing.stored.variables[name]
+        array: Any = writing.stored.variables[name]
         manager, data = get_chunked_array_type(variable.data), variable.data
         spec = {"spec": data.spec} if is_cubed(data) else {}  # all arrays of a plan of Cubed have one
         stored = manager.from_array(array, chunks=variable.chunks, **spec)
