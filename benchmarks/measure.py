@@ -55,11 +55,14 @@ class Measured(dict[str, float]):
         self[name] = (time.perf_counter() - start) * scale
 
 
-def peak_mib() -> float:
-    """Return the largest memory of this process so far."""
+def peak_mib(process: str = "self") -> float:
+    """Return the largest memory of a process so far, of this one by default; 0 if it has ended."""
     # Not getrusage: in a new process, its value includes the parent process.
-    fields = Path("/proc/self/status").read_text().splitlines()
-    kib = next(line.split()[1] for line in fields if line.startswith("VmHWM"))
+    try:
+        fields = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    kib = next((line.split()[1] for line in fields if line.startswith("VmHWM")), "0")
     return int(kib) / 1024
 
 

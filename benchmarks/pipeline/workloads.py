@@ -171,6 +171,15 @@ PIPELINE = (
         rounds=_ROUNDS,
     ),
     Workload(
+        "Pipeline: programs of xarray by Cubed, of 409 MB",
+        "pipeline.programs.by_xarray",
+        {"shape": [1460, 200, 350], "old": [73, 100, 175], "new": [1460, 20, 50]},
+        {"shape": [60, 20, 40], "old": [30, 10, 20], "new": [60, 5, 10]},
+        (PROCESSES, CUBED, DASK),
+        compare=((PROCESSES, CUBED), (PROCESSES, DASK)),
+        rounds=1,
+    ),
+    Workload(
         "Pipeline: one more step of 259 kB in an archive of 10,000 steps, and a correction",
         "pipeline.refreshes.followed",
         {"steps": 10_000, "lat": 180, "lon": 360},

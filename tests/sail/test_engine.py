@@ -19,12 +19,28 @@ from tests.pipeline.definition.test_year import run_year
 from tests.pipeline.operations import CALLS, anomaly, operate
 from tests.support.program_runner import FORKS
 
+import cubed
 import frazil
 import frazil.pipeline as ops
+import frazil.xarray
+from frazil.cubed import Executor
 from frazil.engines import engine_of
 from frazil.spark import OnSpark, Target
 
 T = "data/t"
+
+
+def test_a_program_of_xarray_by_cubed(grid: frazil.Repository, tmp_path: Path) -> None:
+    spec = cubed.Spec(work_dir=str(tmp_path / "work"), allowed_mem="100MB", executor=Executor("sail"))
+    options: Any = {"chunked_array_type": "cubed", "from_array_kwargs": {"spec": spec}}
+    version: Any = grid
+    data = xr.open_dataset(version, engine="frazil", group="data", chunks={}, **options)
+    rows = data.chunk(time=-1, lat=2, chunked_array_type="cubed")
+    rows.assign(mean=data.t.mean("time")).frazil.to(grid, group="rows")
+    found = xr.open_dataset(version, engine="frazil", group="rows")
+    expected = xr.open_dataset(version, engine="frazil", group="data")["t"]
+    np.testing.assert_array_equal(found["t"], expected)
+    np.testing.assert_allclose(found["mean"], expected.mean("time"), rtol=1e-6)
 
 
 @pytest.fixture

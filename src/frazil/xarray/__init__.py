@@ -1,7 +1,7 @@
-"""Functions that write xarray datasets to a session, in parallel if their arrays are dask arrays.
+"""Functions that write xarray datasets to a session, in parallel if their arrays are lazy.
 
 xarray encodes the variables, creates or resizes the arrays, and writes the values in memory. ``frazil.dask``
-writes the dask arrays. xarray reads addresses: ``xarray.open_dataset("ice@v1:air", engine="frazil")``. The
+writes the arrays of Dask, and ``frazil.cubed`` those of Cubed. xarray reads addresses: ``xarray.open_dataset("ice@v1:air", engine="frazil")``. The
 import registers the accessor ``frazil`` of datasets: ``dataset.frazil.to("ice", message="...")``.
 """
 
@@ -91,7 +91,7 @@ def to_icechunk(
     ``values``     the arrays can hold the values: times in their units, numbers in their type and packing
     ============== =====================================================================================
 
-    Values of dask arrays are checked when they are computed. The session changes after all values are
+    Values of lazy arrays are checked when they are computed. The session changes after all values are
     written: until then, a dataset that was opened from the session reads the values from before, also with
     the mode ``w``. Open it again afterwards.
 
@@ -101,12 +101,14 @@ def to_icechunk(
         group: Path of the group. Default: the root.
         mode: Mode of ``xarray.Dataset.to_zarr``. Default: ``a`` with ``append_dim``, ``r+`` with ``region``,
             otherwise ``w-``, which raises an error for existing data.
-        safe_chunks: As in ``to_zarr``: refuse dask chunks that share a zarr chunk. Default: True.
+        safe_chunks: As in ``to_zarr``: refuse dask chunks that share a zarr chunk. Default: True. Cubed
+            rechunks its arrays instead.
         align_chunks: As in ``to_zarr``: rechunk the dask arrays to the zarr chunks. Default: False.
         append_dim: Dimension along which the arrays grow. Default: none.
         region: Slices by dimension, or ``"auto"``: the part of existing arrays to write. Default: none.
         encoding: Encoding by variable. For a ``DataTree``, encodings by path of the group. Default: none.
-        chunkmanager_store_kwargs: Options of ``dask.compute``, for example ``scheduler``. Default: none.
+        chunkmanager_store_kwargs: Options of ``dask.compute``, for example ``scheduler``, or of
+            `frazil.cubed.store_cubed`, for example ``executor``. Default: none.
         split_every: Number of forks that are merged at a time. Default: 8.
         accept: Names of checks to skip. Default: none.
 
@@ -115,6 +117,7 @@ def to_icechunk(
             a mode that cannot be combined with ``append_dim`` or ``region``, for a ``DataTree`` with one of
             them, and for an unknown check; ``invalid-path`` for an empty name or a missing group.
         ReadOnlyError: The session is read only.
+        TaskFailedError: A task of Cubed fails, such as for values that the array cannot hold.
         SessionStateError: ``merge-failed`` if dask chunks share a zarr chunk (only with
             ``safe_chunks=False``).
         Exception: Other errors of ``to_zarr``.
