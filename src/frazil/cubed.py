@@ -122,11 +122,14 @@ class Executor(DagExecutor):
         """
         engine = engine_of(self.engine)
         digests = _digests(dag) if self.resume else {}
+        if self.progress is not None:
+            counts = (node["primitive_op"].num_tasks for _, node in visit_nodes(dag) if _is_mapped(node))
+            self.progress.expect(sum(-(-count // _batch(count, engine)) for count in counts))
         written: list[tuple[Session, list[ForkSession]]] = []
         for name, node in visit_nodes(dag):
             handle_operation_start_callbacks(callbacks, name)
             pipeline: CubedPipeline = node["pipeline"]
-            if isinstance(pipeline.config, BlockwiseSpec):
+            if _is_mapped(node):
                 written += self._run(engine, name, pipeline, digests, callbacks)
             else:  # the operation that creates the temporary arrays
                 for array in pipeline.mappable:
@@ -147,26 +150,39 @@ class Executor(DagExecutor):
         config, session = pipeline.config, _session_of(pipeline.config)
         base = None if session is None else session.fork()
         chunks = list(pipeline.mappable)
+        size = _batch(len(chunks), engine)
+        expected = -(-len(chunks) // size)
         if digests.keys() >= config.writes_map.keys():
             complete = [_present_chunks(proxy) for proxy in config.writes_map.values()]
             chunks = [each for each in chunks if not all(is_present(each) for is_present in complete)]
-        batches = list(batched(chunks, min(-(-len(chunks) // least_tasks(engine)) or 1, _MOST_CHUNKS)))
+        batches = list(batched(chunks, size))
         common = (pipeline.function, _in_session(config, base), base)
         shared = sendable(common, f"the operation `{name}` of Cubed", dumps=_pickled)
         if self.progress is not None:
-            self.progress.expect(len(batches))
+            for _ in range(expected - len(batches)):
+                self.progress.advance(resumed=True)
         forks = []
         with described(f"cubed {name}"):
             results = engine.run(run_chunks, list(map(dumped, batches)), shared)
-        for batch, data in zip(batches, results, strict=True):
-            changes, values = pickle.loads(data)
-            forks += [] if base is None else [returned(base, changes)]
-            for value, statistics in values:
-                handle_callbacks(callbacks, value, {"name": name, **statistics})
-            if self.progress is not None:
-                self.progress.advance(chunks=len(batch))
+            for batch, data in zip(batches, results, strict=True):
+                changes, values = pickle.loads(data)
+                forks += [] if base is None else [returned(base, changes)]
+                for value, statistics in values:
+                    handle_callbacks(callbacks, value, {"name": name, **statistics})
+                if self.progress is not None:
+                    self.progress.advance(chunks=len(batch))
         if session is not None:
             yield session, forks
+
+
+def _is_mapped(node: Mapping[str, Any]) -> bool:
+    """Return whether an operation maps a function over chunks: all do but the one that creates arrays."""
+    return isinstance(node["pipeline"].config, BlockwiseSpec)
+
+
+def _batch(chunks: int, engine: Engine) -> int:
+    """Return how many chunks of an operation are in one task."""
+    return max(min(-(-chunks // least_tasks(engine)), _MOST_CHUNKS), 1)
 
 
 def run_chunks(shared: bytes, message: bytes) -> bytes:
@@ -302,7 +318,7 @@ def _digests(dag: Any) -> dict[str, str]:
     digests: dict[str, str] = {}
     for name, node in visit_nodes(dag):
         config = node["pipeline"].config
-        if isinstance(config, BlockwiseSpec) and _session_of(config) is None:
+        if _is_mapped(node) and _session_of(config) is None:
             sources = [digests.get(each, "") for each in sorted(config.reads_map)]
             document = _pickled((node["pipeline"].function, config, sources), _VersionPickler)
             digest = sha256(document).hexdigest()

@@ -1,8 +1,9 @@
 """Functions that write xarray datasets to a session, in parallel if their arrays are lazy.
 
 xarray encodes the variables, creates or resizes the arrays, and writes the values in memory. ``frazil.dask``
-writes the arrays of Dask, and ``frazil.cubed`` those of Cubed. xarray reads addresses: ``xarray.open_dataset("ice@v1:air", engine="frazil")``. The
-import registers the accessor ``frazil`` of datasets: ``dataset.frazil.to("ice", message="...")``.
+writes the arrays of Dask, and ``frazil.cubed`` those of Cubed. xarray reads addresses:
+``xarray.open_dataset("ice@v1:air", engine="frazil")``. The import registers the accessor ``frazil`` of
+datasets: ``dataset.frazil.to("ice", message="...")``.
 """
 
 from __future__ import annotations
