@@ -75,13 +75,14 @@ def by_xarray(implementation: str, shape: list[int], old: list[int], new: list[i
     """Measure the programs: read, compute, write into a repository, commit."""
     source = grid(tuple(shape), tuple(old), UNITS)
     chunks = dict(zip(("time", "lat", "lon"), new, strict=True))
-    out, expected = Measured(), _mean(xr.open_dataset(source, engine="frazil"), chunks)["tas"].values
+    out = Measured()
     with scratch() as root, xr.set_options(chunk_manager="dask" if implementation == DASK else "cubed"):  # type: ignore[no-untyped-call]
         for name, program in PROGRAMS.items():
             memory = _Memory()
             with _seconds_of_processes(out, name):
                 _run(implementation, source, f"{root}/{name}", f"{root}/work", memory, program, chunks)
             out[f"{name}, memory of a worker, MiB"] = memory.peak or peak_mib()
+        expected = _mean(xr.open_dataset(source, engine="frazil"), chunks)["tas"].values
         found: Any = xr.open_dataset(f"{root}/mean", engine="frazil")
         np.testing.assert_allclose(found["tas"], expected, rtol=1e-4)
     return out

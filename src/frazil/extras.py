@@ -32,7 +32,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "duckdb": "arrow",
     "rasterio": "geotiff",
     "cf_units": "units",
-    **dict.fromkeys(("cubed", "cubed_xarray"), "cubed"),
+    "cubed": "cubed",
     "pyspark": "spark",
     "pysail": "sail",
     "virtualizarr": "virtualizarr",

@@ -30,8 +30,9 @@ from frazil.spark import OnSpark, Target
 T = "data/t"
 
 
-def test_a_program_of_xarray_by_cubed(grid: frazil.Repository, tmp_path: Path) -> None:
-    spec = cubed.Spec(work_dir=str(tmp_path / "work"), allowed_mem="100MB", executor=Executor("sail"))
+def test_a_program_of_xarray_by_cubed(grid: frazil.Repository, spark: SparkSession, tmp_path: Path) -> None:
+    executor = Executor(OnSpark(spark))
+    spec = cubed.Spec(work_dir=str(tmp_path / "work"), allowed_mem="100MB", executor=executor)
     options: Any = {"chunked_array_type": "cubed", "from_array_kwargs": {"spec": spec}}
     version: Any = grid
     data = xr.open_dataset(version, engine="frazil", group="data", chunks={}, **options)
