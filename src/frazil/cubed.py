@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from hashlib import sha256
 from itertools import batched
 from typing import Any, Final, override
@@ -38,6 +39,11 @@ from frazil.repository.session.session import ForkSession, Session
 from frazil.zarr_store import IcechunkStore
 from frazil.zarr_store.arrays import session_of, settings_of
 
+#: Settings of zarr that Cubed changes for the whole process, when it is imported.
+_SETTINGS: Final = {
+    name: zarr.config.get(name, False) for name in ("array.write_empty_chunks", "array.rectilinear_chunks")
+}
+
 with needs("frazil.cubed", extra="cubed"):
     import cubed.array_api as xp
     from cubed.core.ops import blockwise
@@ -52,9 +58,12 @@ with needs("frazil.cubed", extra="cubed"):
         handle_operation_end_callbacks,
         handle_operation_start_callbacks,
     )
+    from cubed.storage.stores import zarr_python_v3 as _changes_settings  # noqa: F401
     from cubed.storage.zarr import LazyZarrArray
 
     import cubed
+
+zarr.config.set(_SETTINGS)
 
 __all__ = ["Executor", "store_cubed"]
 
@@ -254,7 +263,11 @@ class RegionArray(LazyZarrArray):
     def __setitem__(self, where: tuple[slice, ...], values: Any) -> None:
         at = zip(where, self._starts, strict=True)
         region = tuple(slice(each.start + start, each.stop + start) for each, start in at)
-        zarr.open_array(self.store, path=self.path, mode="r+", config=self._settings)[region] = values
+        self._array[region] = values
+
+    @cached_property
+    def _array(self) -> zarr.Array[Any]:
+        return zarr.open_array(self.store, path=self.path, mode="r+", config=self._settings)
 
 
 def _session_of(config: BlockwiseSpec) -> Session | None:

@@ -95,6 +95,16 @@ def test_appends_and_regions_inside_of_chunks(
     assert not temporary(tmp_path)
 
 
+def test_chunks_of_fill_values_are_not_stored(tmp_path: Path) -> None:
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=(6,), chunks=(2,), dtype="i8", fill_value=0)
+    made: Any = {"chunks": 2, "spec": spec(tmp_path), "dtype": "i8"}
+    source = xp.concat([xp.zeros(4, **made), xp.ones(2, **made)])
+    store_cubed(sources=[source], targets=[array])
+    assert values_of(array) == [0, 0, 0, 0, 1, 1]
+    assert len(session.chunk_table("/a")) == 1
+
+
 def test_a_dataset_of_the_session_itself(repo: frazil.Repository, data: xr.Dataset, tmp_path: Path) -> None:
     session = repo.writable_session("main")
     (data + 1).frazil.to(session, mode="r+", accept=["attributes"])
