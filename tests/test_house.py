@@ -74,16 +74,17 @@ pipeline.definition: ROOMS jobs pipeline.derivation pipeline.ingest pipeline.val
     pipeline.provenance
 pipeline.__init__: jobs OPERATIONS
 arrow: ROOMS jobs
+sql: ROOMS arrow jobs maintenance pipeline.__init__ spark.tables
 spark.runtime: jobs
 spark.tables: ROOMS arrow jobs maintenance pipeline.__init__ spark.runtime
-spark.streams: ROOMS jobs pipeline.__init__ spark.runtime spark.tables
+spark.streams: ROOMS arrow jobs pipeline.__init__ spark.runtime spark.tables
 spark.functions: ROOMS jobs pipeline.__init__ spark.runtime pipeline.publishing pipeline.replication \
     spark.tables
-spark: ROOMS arrow jobs spark.__init__ spark.runtime spark.tables spark.streams spark.functions
+spark: ROOMS arrow jobs sql spark.__init__ spark.runtime spark.tables spark.streams spark.functions
 spark.__init__: arrow pipeline.__init__ spark spark.runtime spark.tables spark.streams
 pyspark_frazil: spark
 ui: OF_REPOSITORY chunks storage format
-cli: ROOMS arrow maintenance readers jobs ui __init__ pipeline.__init__ pipeline.ingest \
+cli: ROOMS arrow maintenance readers jobs sql ui __init__ pipeline.__init__ pipeline.ingest \
     pipeline.transform
 """)
 #: Modules with public names.
@@ -107,7 +108,9 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 #: Packages of others that only some rooms know. No room imports the reference.
 ONLY_IN = table_of(r"""
 icechunk, datafusion, polars:
-click, duckdb: cli
+click: cli
+duckdb: cli sql
+sqlglot: sql spark
 frazil_import: cli frazil_import
 google_crc32c: format
 re2: repository.settings
@@ -121,7 +124,7 @@ dask: dask xarray testing
 fsspec: fsspec_filesystem
 pyspark: OF_SPARK pyspark_frazil testing
 cloudpickle, openlineage: jobs
-pyarrow: OF_SPARK arrow jobs pipeline.ingest pipeline.replication
+pyarrow: OF_SPARK arrow jobs sql pipeline.ingest pipeline.replication
 anywidget, traitlets: ui
 virtualizarr: pipeline.replication
 datasketches: pipeline.reductions

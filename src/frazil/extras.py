@@ -29,7 +29,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     **dict.fromkeys(("cftime", "cloudpickle", "datasketches", "h5py", "netCDF4"), "pipeline"),
     **dict.fromkeys(("pandas", "pyarrow", "xarray_regrid"), "pipeline"),
     **dict.fromkeys(("cfgrib", "eccodes", "gribberish"), "grib"),
-    "duckdb": "arrow",
+    **dict.fromkeys(("duckdb", "sqlglot"), "arrow"),
     "rasterio": "geotiff",
     "cf_units": "units",
     "cubed": "cubed",

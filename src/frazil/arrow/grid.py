@@ -155,6 +155,11 @@ def _type_of(dtype: np.dtype[Any]) -> pa.DataType | None:
     return _TYPES_OF_KINDS.get(dtype.kind)
 
 
+def is_number(column: pa.DataType) -> bool:
+    """Return whether a column has numbers."""
+    return bool(pa.types.is_integer(column) or pa.types.is_floating(column))
+
+
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
     """Return the names of the dimensions of an array."""
     names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim

@@ -2,6 +2,7 @@ __all__: list[str]
 
 from frazil.arrow.grid import Selection as Selection
 from frazil.pipeline import *
+from frazil.spark.catalog import Catalog as Catalog
 from frazil.spark.data_source import map_chunks as map_chunks
 from frazil.spark.data_source import read as read
 from frazil.spark.data_source import read_stream as read_stream

@@ -17,7 +17,7 @@ import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import Stamp, commit_once, write_batch
-from frazil.spark.tables.target_arrays import WriteOptions
+from frazil.arrow.target_arrays import WriteOptions
 from frazil.storage.memory import MemoryStorage
 
 

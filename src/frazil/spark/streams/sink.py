@@ -31,6 +31,9 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 import frazil.pipeline
 from frazil import host
+from frazil.arrow.row_jobs import dims_for
+from frazil.arrow.target_arrays import WriteOptions, prepare
+from frazil.arrow.write_layout import ArrowRows, flat_index, layout_if_any, message_of, write_rows
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, RefNotFoundError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
@@ -49,9 +52,7 @@ from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.session import Session, state_of
 from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.tables.options import Options, choice, flag, require_branch
-from frazil.spark.tables.target_arrays import WriteOptions, prepare
-from frazil.spark.tables.write_layout import ArrowRows, flat_index, layout_if_any, message_of, write_rows
-from frazil.spark.tables.write_table import SentRows, dims_for, received, sent, write_options
+from frazil.spark.tables.write_table import SentRows, received, sent, write_options
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,6 @@ row_changes          the comparison of two versions by the labels of their rows
 repository_tables    tables about a repository
 data_source_reader   ``spark.read.format("frazil")`` of all of these
 
-write_layout         dimensions and arrays that rows are written to; rows to chunks
-target_arrays        arrays are created or grow
 write_table          `frazil.spark.write_table`, and ``df.write.format("frazil")``
 schemas              columns: their types in Arrow and in Spark, conditions on them
 """

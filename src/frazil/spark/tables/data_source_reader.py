@@ -13,7 +13,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 
 from frazil.arguments import misfit
-from frazil.arrow.grid import CALENDARS, Column, Decoder, Grid, Selection, grid_of
+from frazil.arrow.grid import CALENDARS, Column, Decoder, Grid, Selection, grid_of, is_number
+from frazil.arrow.write_layout import require_distinct_names
 from frazil.cf import coding_of
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
@@ -38,8 +39,7 @@ from frazil.spark.tables.row_changes import (
     plan_changes,
 )
 from frazil.spark.tables.scan import MISSING, ScanRequest, ScanTask, Split, batches, cast
-from frazil.spark.tables.schemas import can_become, filter_predicate, is_number, predicates, pushed_conditions
-from frazil.spark.tables.write_layout import require_distinct_names
+from frazil.spark.tables.schemas import can_become, filter_predicate, predicates, pushed_conditions
 
 
 def selection_of(options: Options) -> Selection:

@@ -16,10 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
-
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.arguments import conflicting, require_choice
 from frazil.display import suggest
@@ -36,6 +33,10 @@ from frazil.storage import Storage
 from frazil.storage.access import anonymous_access, environment_access
 from frazil.storage.profiles import is_name, profile_in, profile_of, tables
 from frazil.storage.urls import OPTION_NAMES, SECRET_OPTION_NAMES, parse_url
+
+if TYPE_CHECKING:  # tables about a repository need no pyspark
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 type Options = Mapping[str, str]
 

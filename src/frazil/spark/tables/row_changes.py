@@ -27,7 +27,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.arrow.cells import BlockReader, broadcast, prefetched
-from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
+from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, is_number, to_arrow
 from frazil.cf_times import Mask
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
@@ -35,7 +35,7 @@ from frazil.format.columns import I64
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.spark.tables import scan
-from frazil.spark.tables.schemas import ColumnCondition, Conditions, is_number, predicates
+from frazil.spark.tables.schemas import ColumnCondition, Conditions, predicates
 from frazil.zarr_store.arrays import array_at
 
 #: The columns that the table adds to those of the rows.

@@ -33,7 +33,7 @@ from frazil.answers.conditions import (
     parse,
 )
 from frazil.arguments import misfit
-from frazil.arrow.grid import Column, Grid, Values
+from frazil.arrow.grid import Column, Grid, Values, is_number
 from frazil.cf_times import Mask
 from frazil.errors import InvalidInputError
 
@@ -110,11 +110,6 @@ def can_become(stored: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_date(stored):
         return bool(pa.types.is_timestamp(target))
     return any(is_one(stored) and is_one(target) for is_one in (is_number, _is_text, pa.types.is_timestamp))
-
-
-def is_number(column: pa.DataType) -> bool:
-    """Return whether a column has numbers."""
-    return bool(pa.types.is_integer(column) or pa.types.is_floating(column))
 
 
 def _is_text(column: pa.DataType) -> bool:

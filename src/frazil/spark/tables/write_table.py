@@ -12,15 +12,11 @@ is for few rows.
 
 from __future__ import annotations
 
-import math
-import os
-import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, override
 
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark import TaskContext
@@ -29,18 +25,16 @@ from pyspark.sql import functions as sql
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from frazil.arguments import misfit
+from frazil.arrow import target_arrays, write_layout
+from frazil.arrow.row_jobs import RowSource, job_of
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 from frazil.handle.repository import Repository
-from frazil.jobs.engine import Engine, Task, description
-from frazil.jobs.job import Job, JobResult, Target, Tasks
+from frazil.jobs.engine import Task, description
+from frazil.jobs.job import JobResult, Target
 from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
-from frazil.jobs.task_results import Outcome
-from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.runtime.on_spark import RESULTS, SPARK_ERRORS, causes_only, from_spark, labelled, marked
 from frazil.spark.runtime.session import is_sail
-from frazil.spark.tables import target_arrays, write_layout
 from frazil.spark.tables.options import Options, choice, flag, listed, require_branch
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 
@@ -173,94 +167,6 @@ class DataFrameRows:
                 return call()
         except SPARK_ERRORS as error:
             raise from_spark(error, token, range(groups), groups or 1)  # noqa: B904  # the error has a cause
-
-
-#: Rows that a job writes.
-type RowSource = write_layout.ArrowRows | DataFrameRows
-#: Bytes of elements that one task writes, if the number of tasks is not given.
-TARGET_BYTES: Final = 128 << 20
-#: The message of a task: the number of its group.
-_MARK: Final = re.compile(rb"frazil rows (\d{8})")
-
-
-def job_of(
-    source: RowSource,
-    target: Target,
-    options: target_arrays.WriteOptions,
-    *,
-    id: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-) -> tuple[Job, Engine]:
-    """Return the job that writes rows, and the engine that brings the rows to its tasks.
-
-    A job with an ``id`` has the digest of the rows as a parameter.
-    """
-    engine = _RowEngine(source)
-
-    def prepare_arrays(session: Session) -> Tasks:
-        group = "/" + target.group.strip("/")
-        distinct = source.distinct(dims_for(session, group, source.schema, options.dims))
-        layout = target_arrays.prepare(session, group, source.schema, distinct, options, source.nulls)
-        touched = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
-        with_cells = [len(np.unique(at // step)) for at, step in zip(touched, layout.unit, strict=True)]
-        units = math.prod(with_cells) + len(layout.edges)
-        size = math.prod(layout.unit) * sum(each.dtype.itemsize for each in layout.variables)
-        groups = options.partitions or max(-(-units * size // TARGET_BYTES), 2 * (os.cpu_count() or 1))
-        engine.grouping = grouping = write_layout.UnitGroups.of(layout, touched, groups)
-        items = [b"frazil rows %08d" % number for number in range(grouping.groups if grouping.total else 0)]
-        return Tasks(items, grouping)
-
-    parameters: dict[str, Any] = {"mode": options.mode, "columns": source.schema.names}
-    if id is not None:
-        parameters["rows"] = f"{source.digest():016x}"
-    job = Job(
-        "write_table",
-        target,
-        prepare_arrays,
-        _write,
-        parameters=parameters,
-        writes=(target.path(""),),
-        message=message,
-        metadata=dict(metadata or {}),
-        # Frazil does not know whether rows are the same again: without an id each write is a new job.
-        id=id or uuid.uuid4().hex,
-    )
-    return job, engine
-
-
-def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str] | None) -> list[str]:
-    """Return the dimensions of the rows: those of the existing arrays, or ``dims``."""
-    write_layout.require_distinct_names(schema.names)
-    result = list(write_layout.open_arrays(session, group, schema.names)[1] or dims or ())
-    missing = [name for name in result if name not in schema.names]
-    if missing or not result:
-        problem = "no column that is an array. Pass dims to create arrays"
-        if missing:
-            problem = f"none for {', '.join(missing)}"
-        raise misfit(f"The rows must have a column for each dimension, got {problem}")
-    return result
-
-
-def _write(fork: ForkSession, shared: write_layout.UnitGroups, item: bytes) -> Outcome:
-    """Return the work of a task: it writes the rows and the edges of its group."""
-    number = int(_MARK.search(item)[1])  # type: ignore[index]  # made above
-    return write_layout.write_rows(fork, shared.layout, write_layout.CURRENT.get(), shared.edges(number))
-
-
-class _RowEngine:
-    """An engine that brings each task its rows. It stages no results: a later run may have other rows."""
-
-    resumable = False
-
-    def __init__(self, rows: RowSource) -> None:
-        self._rows = rows
-        self.grouping: write_layout.UnitGroups | None = None
-
-    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
-        assert self.grouping is not None
-        numbers = [int(match[1]) for each in tasks if (match := _MARK.search(each)) is not None]
-        return self._rows.run(self.grouping, task, dict(zip(numbers, tasks, strict=True)), shared)
 
 
 def write_table(

@@ -29,7 +29,7 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.arguments import misfit
-from frazil.arrays.box_writing import missing_element, whole_chunks
+from frazil.arrays.box_writing import are_fill, missing_element, whole_chunks
 from frazil.arrow.grid import Decoder, decoder, dims_of, to_arrow
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
@@ -386,6 +386,9 @@ if TYPE_CHECKING:
 else:
     pd = ModuleOnDemand("pandas")
 
+#: A column with the flags of rows whose cells must not have values, as INSERT of SQL demands. It is no array.
+ABSENT: Final = "__frazil_absent"
+
 #: The rows of the task that runs in this thread.
 CURRENT: ContextVar[pa.Table] = ContextVar("rows")
 
@@ -491,6 +494,7 @@ def write_rows(session: Session, layout: RowLayout, rows: pa.Table, edges: I64 |
     members = dict(zip(numbers.tolist(), np.split(order, firsts[1:]) if len(numbers) else [], strict=True))
     targets = numbers if edges is None else np.union1d(numbers, flat_index(list(edges.T), layout.units))
     nobody = np.zeros(0, np.int64)
+    absent = rows[ABSENT].to_numpy() if ABSENT in rows.column_names else np.zeros(len(rows), np.bool_)
     arrays = [array_at(session, each.path, "r+") for each in layout.variables]
     values = [encode(rows[each.name], each.decoder, each.dtype, each.name) for each in layout.variables]
     for unit in targets.tolist():
@@ -513,11 +517,27 @@ def write_rows(session: Session, layout: RowLayout, rows: pa.Table, edges: I64 |
         for variable, array, column in zip(layout.variables, arrays, values, strict=True):
             own = tuple(region[axis] for axis in variable.axes)
             boxes = [tuple(box[axis] for axis in variable.axes) for box in cleared]
-            block = _block(array, own, len(mine), boxes, variable.missing)
+            places = tuple(local[axis] for axis in variable.axes)
+            fresh = absent[mine]
+            block = _block(array, own, 0 if fresh.any() else len(mine), boxes, variable.missing)
+            if fresh.any():
+                _require_missing(block[places][fresh], variable, layout, rows.take(pa.array(mine[fresh])))
             if len(mine):
-                block[tuple(local[axis] for axis in variable.axes)] = column[mine]
+                block[places] = column[mine]
             array[own] = block
     return Outcome(rows=len(rows), chunks=len(targets) * len(arrays))
+
+
+def _require_missing(existing: NDArray[Any], variable: TableArray, layout: RowLayout, rows: pa.Table) -> None:
+    """Raise ``InvalidInputError`` (``invalid-chunk-index``) for a cell of a row that has a value already."""
+    found = ~are_fill(existing.reshape(-1, 1), np.asarray(variable.missing, existing.dtype))
+    if found.any():
+        row = int(np.argmax(found))
+        cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()!r}" for axis in layout.axes)
+        raise misplaced(
+            f"INSERT must add rows to cells without values, got {cell}, where {variable.name} has a value. "
+            "MERGE INTO and INSERT OVERWRITE replace values"
+        )
 
 
 def _block(

@@ -1,6 +1,6 @@
 """The arrays that rows are written to: their creation, the growth of dimensions, the modes of writing.
 
-`frazil.spark.tables.write_table.write_table` describes the modes. An axis of numbers, times or durations is
+`frazil.spark.write_table` describes the modes. An axis of numbers, times or durations is
 in order if its values only rise or only fall; new values keep that order. An axis of one value rises. Text
 and unsorted values have no order: their new values are added behind the existing ones, in ascending order. A
 dimension without coordinates grows to the largest number of a cell.
@@ -26,14 +26,8 @@ from numpy.typing import NDArray
 
 from frazil.arguments import conflicting, misfit, require_choice
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
-from frazil.arrow.grid import COLUMN_TYPE, decoder, dims_of
-from frazil.cf import BOOLEAN
-from frazil.errors import InvalidInputError
-from frazil.format.columns import I64
-from frazil.jobs.blocks import regular_grid
-from frazil.repository.session.session import Session
-from frazil.spark.tables.schemas import is_number
-from frazil.spark.tables.write_layout import (
+from frazil.arrow.grid import COLUMN_TYPE, decoder, dims_of, is_number
+from frazil.arrow.write_layout import (
     NAN_AS_TEXT,
     UNITS,
     Box,
@@ -49,12 +43,16 @@ from frazil.spark.tables.write_layout import (
     open_arrays,
     to_numpy,
 )
+from frazil.errors import InvalidInputError
+from frazil.format.columns import I64
+from frazil.jobs.blocks import regular_grid
+from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How rows are written: see `frazil.spark.tables.write_table.write_table`."""
+    """How rows are written: see `frazil.spark.write_table`."""
 
     mode: str = "upsert"
     dims: Sequence[str] | None = None
