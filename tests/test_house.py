@@ -74,12 +74,11 @@ pipeline.definition: ROOMS jobs pipeline.derivation pipeline.ingest pipeline.val
     pipeline.provenance
 pipeline.__init__: jobs OPERATIONS
 arrow: ROOMS jobs
-sql: ROOMS arrow jobs maintenance pipeline.__init__ spark.tables
+sql: ROOMS arrow jobs maintenance pipeline.__init__ pipeline.publishing pipeline.replication spark.tables
 spark.runtime: jobs
 spark.tables: ROOMS arrow jobs maintenance pipeline.__init__ spark.runtime
 spark.streams: ROOMS arrow jobs pipeline.__init__ spark.runtime spark.tables
-spark.functions: ROOMS jobs pipeline.__init__ spark.runtime pipeline.publishing pipeline.replication \
-    spark.tables
+spark.functions: ROOMS jobs sql spark.runtime spark.tables
 spark: ROOMS arrow jobs sql spark.__init__ spark.runtime spark.tables spark.streams spark.functions
 spark.__init__: arrow pipeline.__init__ spark spark.runtime spark.tables spark.streams
 pyspark_frazil: spark

@@ -23,10 +23,11 @@ import frazil
 from frazil.pipeline import Target, coarsen, derived
 from frazil.spark import register
 from frazil.spark.functions import sql_functions
+from frazil.sql import procedures
 from frazil.spark.tables.options import READ, Profiles
 from frazil.spark.tables.repository_tables import SCHEMAS
 
-FUNCTIONS = {each.name.removeprefix("frazil_"): each for each in sql_functions.UPKEEP}
+FUNCTIONS = {each.name.removeprefix("frazil_"): each for each in procedures.UPKEEP}
 LATER = datetime.now(UTC) + timedelta(days=1)
 
 
@@ -56,8 +57,8 @@ def repo(template: Path, tmp_path: Path) -> frazil.Repository:
 class Statement:
     """A statement that Spark has analyzed: it may be evaluated more than once, each time in a new process."""
 
-    function: sql_functions.UpkeepFunction
-    call: sql_functions.UpkeepCall
+    function: procedures.UpkeepFunction
+    call: procedures.UpkeepCall
     values: Mapping[str, Any]
 
     def rows(self) -> list[Mapping[str, Any]]:
@@ -75,7 +76,7 @@ def analyzed(repo: frazil.Repository, name: str, /, **arguments: Any) -> Stateme
     function = FUNCTIONS[name]
     values = function.parse(arguments)[1]
     return Statement(
-        function, sql_functions.UpkeepCall(repo, Profiles(), function.pin(repo, **values)), values
+        function, procedures.UpkeepCall(repo, Profiles(), function.pin(repo, **values)), values
     )
 
 
@@ -230,11 +231,11 @@ def test_wrong_arguments(repo: frazil.Repository, name: str, arguments: dict[str
 def test_options_of_a_call() -> None:
     call = {"path": "ice", "as_of_timestamp": "2024-01-01", "options": "TAG=v1, array=a=b", "where": None}
     options = {"path": "ice", "as-of-timestamp": "2024-01-01", "tag": "v1", "array": "a=b"}
-    assert sql_functions.options_of_call(call, READ) == options
+    assert procedures.options_of_call(call, READ) == options
     with pytest.raises(frazil.InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
-        sql_functions.options_of_call({"options": "brnch=main"}, READ)
+        procedures.options_of_call({"options": "brnch=main"}, READ)
     with pytest.raises(frazil.InvalidInputError, match="as an argument and in `options`"):
-        sql_functions.options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
+        procedures.options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
 
 
 def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,10 +323,10 @@ def test_functions_on_spark(climate: SparkSession, repo: frazil.Repository) -> N
 
 
 def lost_once(
-    call: sql_functions.UpkeepCall, mark: str, branch: str = "main", message: str = ""
+    call: procedures.UpkeepCall, mark: str, branch: str = "main", message: str = ""
 ) -> Iterator[Mapping[str, Any]]:
     """Do the work. The first process that does it is killed before Spark gets the result."""
-    rows = list(sql_functions.rewrite_manifests(call, branch, message))
+    rows = list(procedures.rewrite_manifests(call, branch, message))
     if not Path(mark).exists():
         Path(mark).touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -20,7 +20,7 @@ from frazil.spark.tables import repository_tables
 from frazil.spark.tables.schemas import predicates
 from frazil.spark.tables.write_table import DataFrameRows
 from frazil.sql.catalog import StatementRunner, repositories_of
-from frazil.sql.names import Namespace, TablePlace
+from frazil.sql.names import Namespace, TablePlace, metadata_rows
 from frazil.sql.queries import condition_text
 
 _UTC: Final = frozenset({"utc", "etc/utc", "gmt", "z", "+00:00"})
@@ -38,11 +38,12 @@ class SparkSql:
     def register(self, view: str, place: TablePlace, conditions: Sequence[exp.Expr]) -> None:
         """Make the rows of a table a view."""
         if place.metadata is not None:
-            options = {"table": place.metadata, "snapshot-id": place.version.snapshot_id}
-            self.register_rows(view, repository_tables.table(place.version.repo, options))
+            self._add(view, self.frame(metadata_rows(place, place.metadata)))
             return
+        names = [each.name for each in place.grid().columns]
         where = " AND ".join(self._safe(place, conditions))
-        self._add(view, scan(self._spark, place.version, where=where, selection=place.selection))
+        frame = scan(self._spark, place.version, columns=names, where=where, selection=place.selection)
+        self._add(view, frame)
 
     def _safe(self, place: TablePlace, conditions: Sequence[exp.Expr]) -> Iterator[str]:
         """Yield the conditions that a scan evaluates as Spark does. A time may be in another zone."""
@@ -57,10 +58,6 @@ class SparkSql:
             except InvalidInputError:  # a condition of Spark only
                 continue
             yield text
-
-    def register_rows(self, view: str, rows: pa.Table) -> None:
-        """Make rows a view."""
-        self._add(view, self.frame(rows))
 
     def register_changes(self, view: str, place: TablePlace, start: str, end: str) -> None:
         """Make the changed rows between two snapshots a view."""

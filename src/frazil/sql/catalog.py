@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, Final
@@ -12,13 +13,14 @@ from sqlglot import exp
 from frazil.errors import InvalidInputError
 from frazil.handle.repository import Repository
 from frazil.jobs.job import JobResult
-from frazil.sql import row_statements
+from frazil.sql import calls, row_statements, table_statements
 from frazil.sql.engine import SqlEngine
 from frazil.sql.names import Lookup, Namespace
 from frazil.sql.queries import StatementViews, parse
+from frazil.sql.table_statements import Result, refused
 
 #: A handler returns None if its statement names no table of the catalog.
-type Handler = Callable[[StatementViews, Any], JobResult | pa.Table | None]
+type Handler = Callable[[StatementViews, Any], Result]
 
 #: Kind of a statement -> its handler. Everything else is a query, or a statement of the engine.
 STATEMENTS: Final[Mapping[type[exp.Expr], Handler]] = {
@@ -27,7 +29,27 @@ STATEMENTS: Final[Mapping[type[exp.Expr], Handler]] = {
     exp.Delete: row_statements.delete,
     exp.Merge: row_statements.merge,
     exp.TruncateTable: row_statements.truncate,
+    exp.Create: table_statements.create,
+    exp.Drop: table_statements.drop,
+    exp.Alter: table_statements.alter,
+    exp.Comment: table_statements.comment,
+    exp.Describe: table_statements.describe,
+    exp.Analyze: calls.analyze,
+    exp.Use: calls.use,
 }
+#: First word of a statement that sqlglot keeps as text -> its handler, which gets the rest.
+COMMANDS: Final[Mapping[str, Handler]] = {
+    "SHOW": table_statements.show,
+    "CALL": calls.call,
+    "ALTER": calls.change_ref,
+    "OPTIMIZE": calls.optimize,
+    "VACUUM": calls.vacuum,
+}
+#: Statements of an engine that read tables of the catalog.
+_READERS: Final = (exp.Query, exp.Describe, exp.Create, exp.Insert)
+_EXPLAIN: Final = re.compile(
+    r"\s*(EXTENDED|FORMATTED|COST|CODEGEN|ANALYZE|)\s+(.*)", re.IGNORECASE | re.DOTALL
+)
 
 
 def repositories_of(places: Mapping[str, Repository | str | PathLike[str]]) -> dict[str, Repository]:
@@ -51,7 +73,7 @@ class StatementRunner:
         try:
             statements = parse(text, self.engine.dialect)
         except InvalidInputError:
-            if self._may_name_a_table(text):
+            if self._names(text):
                 raise
             return self.engine.run(text)
         frame = None
@@ -62,19 +84,45 @@ class StatementRunner:
     def _run(self, tree: exp.Expr, text: str) -> Any:
         views = StatementViews(self.engine, Lookup(self.names))
         try:
-            handler = STATEMENTS.get(type(tree))
-            result = None if handler is None else handler(views, tree)
+            result = self._handled(views, tree)
             if isinstance(result, JobResult):
                 rows = {"num_affected_rows": [result.metrics.rows], "snapshot_id": [result.snapshot_id]}
-                return self.engine.frame(pa.table(rows))
+                result = pa.table(rows)
             if result is not None:
                 return self.engine.frame(result)
-            return self.engine.run(tree.sql(self.engine.dialect) if views.bind(tree) else text)
+            if isinstance(tree, exp.Command):
+                return self._run_command(views, tree, text)
+            is_bound = views.bind(tree)
+            if is_bound and not isinstance(tree, _READERS):
+                raise refused(f"Frazil has no statement {tree.key.upper()} for tables of the catalog")
+            return self.engine.run(tree.sql(self.engine.dialect) if is_bound else text)
         finally:
             self.engine.end_statement()
 
-    def _may_name_a_table(self, text: str) -> bool:
-        lower = text.lower()
-        return self.names.current is not None or any(
-            each.lower() in lower for each in self.names.repositories
+    @staticmethod
+    def _handled(views: StatementViews, tree: exp.Expr) -> Result:
+        if isinstance(tree, exp.Command):
+            handler = COMMANDS.get(str(tree.this).upper())
+            rest = tree.expression.name if isinstance(tree.expression, exp.Expr) else str(tree.expression)
+            return None if handler is None else handler(views, rest.strip())
+        handler = STATEMENTS.get(type(tree))
+        return None if handler is None else handler(views, tree)
+
+    def _run_command(self, views: StatementViews, tree: exp.Command, text: str) -> Any:
+        explained = _EXPLAIN.fullmatch(f" {tree.expression.name}") if tree.this.upper() == "EXPLAIN" else None
+        if explained is not None:
+            (inner,) = parse(explained[2], self.engine.dialect)
+            if not views.bind(inner):
+                return self.engine.run(text)
+            if not isinstance(inner, exp.Query):
+                raise refused("EXPLAIN must have a query of tables of the catalog, got another statement")
+            return self.engine.run(f"EXPLAIN {explained[1]} {inner.sql(self.engine.dialect)}")
+        if self._names(text):
+            raise refused(f"Frazil has no such statement for tables of the catalog: {text.strip()}")
+        return self.engine.run(text)
+
+    def _names(self, text: str) -> bool:
+        """Return whether a text that was not parsed may name a repository."""
+        return any(
+            re.search(rf"\b{re.escape(each)}\b", text, re.IGNORECASE) for each in self.names.repositories
         )

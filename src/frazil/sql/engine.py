@@ -22,9 +22,6 @@ class SqlEngine(Protocol):
     def register(self, view: str, place: TablePlace, conditions: Sequence[exp.Expr]) -> None:
         """Make the rows of a table a view. The query applies the conditions again, which name columns."""
 
-    def register_rows(self, view: str, rows: pa.Table) -> None:
-        """Make rows a view."""
-
     def register_changes(self, view: str, place: TablePlace, start: str, end: str) -> None:
         """Make the changed rows between two snapshots a view."""
 

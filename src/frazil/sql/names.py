@@ -9,10 +9,13 @@ the namespace, if no repository has the name of its first part.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.arguments import misfit
 from frazil.arrow.grid import Grid, Selection, grid_of
@@ -25,8 +28,11 @@ from frazil.repository.catalog.ancestry import version_id
 from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
 from frazil.spark.tables.repository_tables import SCHEMAS
+from frazil.spark.tables.repository_tables import table as repository_table
 
 _REFS: Final = {"branch_": "branch", "tag_": "tag"}
+#: The attribute of a group with the order of the columns of its table.
+COLUMN_ORDER: Final = "column_order"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -54,8 +60,14 @@ class TablePlace:
         return self.version.session()
 
     def grid(self) -> Grid:
-        """Return the columns and dimensions of the table."""
-        return grid_of(self.session, self.selection)
+        """Return the columns and dimensions of the table. CREATE TABLE stores the order of its columns."""
+        session = self.session
+        grid = grid_of(session, self.selection)
+        node = session.workspace.require_node(self.group)
+        order = json.loads(node.user_data).get("attributes", {}).get(COLUMN_ORDER, [])
+        places = {name: place for place, name in enumerate(order)}
+        columns = sorted(grid.columns, key=lambda each: places.get(each.name, len(places)))
+        return replace(grid, columns=tuple(columns))
 
     def target(self) -> Target:
         """Return the place that a statement writes. Raise ``InvalidInputError`` if nothing can be written."""
@@ -132,10 +144,44 @@ class Lookup:
             self._versions[key] = Version.of(repo, **version)
         return self._versions[key]
 
-    def find(self, parts: Sequence[str], *, new: bool = False, **version: Any) -> TablePlace | None:
+    def knows(self, parts: Sequence[str]) -> bool:
+        """Return whether a name is one of the catalog."""
+        return self.names.current is not None or self.names.repository(parts[0]) is not None
+
+    def require(self, parts: Sequence[str]) -> TablePlace:
+        """Return the table of a name of the catalog."""
+        place = self.find(parts, writes=True)
+        if place is None:
+            raise NodeNotFoundError(f"`{'.'.join(parts)}` must be a table of the catalog, got another name")
+        return place
+
+    def namespace(self, parts: Sequence[str]) -> tuple[str, str]:
+        """Return the repository and the path of a namespace."""
+        repository = self.names.repository(parts[0])
+        rest = list(parts) if repository is None else list(parts[1:])
+        name = self.only(repository)
+        path = self._node(self.version(name, **self.names.version), "/", rest)
+        if path is None:
+            raise NodeNotFoundError(f"`{'.'.join(parts)}` must be a group of `{name}`, got none of this name")
+        return name, path
+
+    def only(self, repository: str | None, place: TablePlace | None = None) -> str:
+        """Return the repository that is given, that has a table, that is in use, or that is the only one."""
+        every = self.names.repositories
+        if place is not None:
+            repository = next(name for name, each in every.items() if each is place.version.repo)
+        repository = repository or self.names.current or (next(iter(every)) if len(every) == 1 else None)
+        if repository is None:
+            raise InvalidInputError(f"A statement must name one of {', '.join(every)}, got no repository")
+        return repository
+
+    def find(
+        self, parts: Sequence[str], *, new: bool = False, writes: bool = False, **version: Any
+    ) -> TablePlace | None:
         """Return the table of a name; None if the name is not one of the catalog.
 
-        A ``new`` table need not exist. ``version`` is that of the statement (`version`).
+        A ``new`` table need not exist. In a namespace, a statement that ``writes`` a name of one part goes
+        nowhere else. ``version`` is that of the statement (`version`).
 
         Raises ``NodeNotFoundError`` for a name of the catalog without a table.
         """
@@ -149,7 +195,8 @@ class Lookup:
         if alias is not None:
             path = self.names.aliases[alias]
             return self._found(self.names.current, path, [], parts, new, version)
-        return self._found(self.names.current, self.names.path, inner, parts, new, version, required=new)
+        required = new or (writes and len(parts) == 1)
+        return self._found(self.names.current, self.names.path, inner, parts, new, version, required)
 
     def _found(
         self,
@@ -217,3 +264,8 @@ class Lookup:
             for each in groups
             if each == path or each.startswith(inside)
         ]
+
+
+def metadata_rows(place: TablePlace, table: str) -> pa.Table:
+    """Return a table about the repository of a table."""
+    return repository_table(place.version.repo, {"table": table, "snapshot-id": place.version.snapshot_id})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,12 @@ from frazil.sql.names import Lookup, TablePlace
 
 # Frazil handles the statements that sqlglot keeps as text.
 logging.getLogger("sqlglot").addFilter(lambda record: "Falling back" not in record.getMessage())
+
+#: What sqlglot does not know -> the same in words that it knows.
+_SPELLINGS: Final = {
+    r"^\s*REPLACE\s+TABLE\b": "CREATE OR REPLACE TABLE",
+    r"^\s*RESTORE\s+TABLE\s+(\S+)\s+TO\b": r"INSERT OVERWRITE \1 SELECT * FROM \1",
+}
 
 #: The function for the changed rows of a table, as in Delta.
 CHANGES: Final = "table_changes"
@@ -38,6 +45,8 @@ _INNER: Final = ("", "INNER", "CROSS")
 
 def parse(text: str, dialect: str) -> list[exp.Expr]:
     """Return the statements of a text. Raise ``InvalidInputError`` (``invalid-argument``) for a wrong one."""
+    for pattern, known in _SPELLINGS.items():
+        text = re.sub(pattern, known, text, flags=re.IGNORECASE)
     try:
         statements = sqlglot.parse(text, read=dialect)
     except SqlglotError as error:
@@ -152,12 +161,22 @@ class StatementViews:
         self.engine, self.lookup = engine, lookup
         self.read: list[TablePlace] = []
 
-    def find(self, table: exp.Table, *, new: bool = False) -> TablePlace | None:
+    def find(self, table: exp.Expr, *, new: bool = False, writes: bool = False) -> TablePlace | None:
         """Return the table of the catalog that a name means, if any."""
+        if not isinstance(table, exp.Table):
+            return None
         parts = parts_of(table)
         if not parts or len(parts) != len(table.parts):
             return None
-        return self.lookup.find(parts, new=new, **self._version(table))
+        return self.lookup.find(parts, new=new, writes=writes, **self._version(table))
+
+    def value(self, value: exp.Expr) -> Any:
+        """Return the value of an expression without columns."""
+        return self.engine.rows(exp.select(value.copy()).sql(self.engine.dialect))[0][0]
+
+    def micros(self, value: exp.Expr) -> int:
+        """Return a time as microseconds since 1970."""
+        return int(self.value(exp.UnixMicros(this=exp.cast(value.copy(), exp.DType.TIMESTAMPTZ))))
 
     def _version(self, table: exp.Table) -> dict[str, Any]:
         clause = table.args.get("version")
@@ -166,9 +185,7 @@ class StatementViews:
         value = clause.expression
         if clause.this == "VERSION":
             return {"at": value.name}
-        when = exp.UnixMicros(this=exp.cast(value.copy(), exp.DType.TIMESTAMPTZ))
-        text = exp.select(when).sql(self.engine.dialect)
-        return {"as_of": self.engine.rows(text)[0][0]}
+        return {"as_of": self.micros(value)}
 
     def bind(self, tree: exp.Expr) -> bool:
         """Put views instead of names into a statement. Return whether it has names of the catalog."""

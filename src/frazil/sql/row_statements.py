@@ -76,6 +76,15 @@ class RowTable:
         """The names of the columns with values."""
         return [each.name for each in self.grid.columns if each.name not in self.grid.dims]
 
+    def writable(self) -> list[pa.Field]:
+        """The columns that a statement can write."""
+        every, dims = self.grid.columns, self.grid.dims
+        return [
+            pa.field(each.name, each.type)
+            for each in every
+            if each.name in dims or len(each.axes) == len(dims)
+        ]
+
     def column(self, name: str) -> str:
         """Return a column that a statement can write."""
         column = self.grid.column(name)
@@ -156,7 +165,7 @@ def _is_null(value: exp.Expr, null: bool = True) -> exp.Expr:
 def insert(views: StatementViews, tree: exp.Insert) -> JobResult | None:
     """Insert rows; or replace all rows, those of partitions, or those that meet a condition."""
     named = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-    place = views.find(named)
+    place = views.find(named, writes=True)
     if place is None:
         return None
     table = RowTable.of(place)
@@ -257,7 +266,7 @@ def _copied(table: exp.Expr, part: str) -> exp.Expr | None:
 
 def update(views: StatementViews, tree: exp.Update) -> JobResult | None:
     """Write the new values of some columns of rows."""
-    place = views.find(tree.this)
+    place = views.find(tree.this, writes=True)
     if place is None:
         return None
     table = RowTable.of(place)
@@ -291,7 +300,7 @@ def _require_variables(table: RowTable, columns: Iterable[str]) -> None:
 
 def delete(views: StatementViews, tree: exp.Delete) -> JobResult | None:
     """Make the cells of rows cells without values."""
-    place = views.find(tree.this)
+    place = views.find(tree.this, writes=True)
     if place is None:
         return None
     table = RowTable.of(place)
@@ -327,7 +336,7 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
     An inner query joins target and source, and computes the number of the first clause that holds, with the
     values of all clauses. The outer query chooses the values of that clause.
     """
-    place = views.find(tree.this)
+    place = views.find(tree.this, writes=True)
     if place is None:
         return None
     table = RowTable.of(place)
