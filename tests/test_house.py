@@ -116,7 +116,7 @@ re2: repository.settings
 obstore, urllib3: storage
 yaml: repository.settings pipeline.validation
 zarr: answers arrays arrow zarr_names zarr_pipeline zarr_store xarray xarray_engine fsspec_filesystem dask \
-    jobs readers OPERATIONS spark.tables cubed cli testing
+    jobs readers OPERATIONS spark.tables cubed sql cli testing
 cubed: cubed
 xarray: xarray xarray_engine jobs readers OPERATIONS spark.tables testing
 dask: dask xarray testing

@@ -53,7 +53,7 @@ from frazil.repository.session.session import Session
 #: The rows of a batch.
 _BATCH_ROWS: Final = 1 << 17
 #: About how many rows one read takes, at least a chunk of each array.
-_BLOCK_ROWS: Final = 1 << 19
+BLOCK_ROWS: Final = 1 << 19
 #: The name of a file that no dataset has. The error for a method that would read it shows this text.
 _NO_FILE: Final = "no files: call to_table() of the dataset of Frazil first"
 
@@ -459,7 +459,7 @@ def dataset(
     if node.array is not None:
         path, _, name = path.rpartition("/")
         variables = (name,)
-    selection = Selection(path, tuple(variables), cf, calendars, _BLOCK_ROWS)
+    selection = Selection(path, tuple(variables), cf, calendars, BLOCK_ROWS)
     return GridDataset(session, grid_of(session, selection))
 
 

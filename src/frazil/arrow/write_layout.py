@@ -410,6 +410,13 @@ class ArrowRows:
     table: pa.Table
     total: int | None = None
 
+    @staticmethod
+    def of(table: pa.Table) -> ArrowRows:
+        """Return the rows of a table. Arrow cannot take rows of string views: they become strings."""
+        is_view = pa.types.is_string_view
+        fields = [each.with_type(pa.string()) if is_view(each.type) else each for each in table.schema]
+        return ArrowRows(table.cast(pa.schema(fields)))
+
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""

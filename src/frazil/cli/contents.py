@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import numpy as np
@@ -19,13 +19,13 @@ from frazil.cli.arguments import AnyTarget, ArrayTarget, Everything, Raw, Requir
 from frazil.cli.command import Output, argument, option, picked, table, verb
 from frazil.cli.opening import SHORT, OpenTarget, below, clock, node_at, node_document, shown, summary
 from frazil.display import counted
-from frazil.errors import InvalidInputError, NodeNotFoundError
+from frazil.errors import InvalidInputError
 from frazil.format.chunk_table import ChunkKind
 from frazil.maintenance.statistics import array_sizes
 from frazil.repository.paths import HIDDEN
+from frazil.repository.target import MAIN
 
 if TYPE_CHECKING:
-    from frazil.arrow import GridDataset
     from frazil.cli.cells import OpenArray
     from frazil.handle.repository import Repository
     from frazil.repository.session.workspace import Workspace
@@ -460,12 +460,15 @@ _OF_TARGET = "t"
 def sql(
     output: Output, target: RequiredTarget, query: Annotated[str, argument(metavar="QUERY")], csv: bool
 ) -> None:
-    """Print the answer of DuckDB to a query in SQL.
+    """Print the answer of DuckDB to a query in SQL, or change tables by statements.
 
     Each group is a table with a row for each cell of its arrays. Coordinates are columns too. The name of a
     table is the path of the group below the path of the target, such as air or "era5/surface". The group of
     the target, or of its array, is the table t. Chunks that no row of the answer needs are not read. Files
     are tables too: 'stations.csv', 'stations.parquet'.
+
+    INSERT, UPDATE, DELETE, MERGE, CREATE and other statements change the branch of the target. Each of them
+    is one commit.
 
     Args:
         csv: Print the result as CSV.
@@ -474,34 +477,30 @@ def sql(
         frazil sql ice:era5 "select x, avg(t) from t group by x order by x"
         frazil sql ice@v1 "select * from era5 where time < 2 limit 3"
         frazil sql ice "select count(*) as cells from era5" --json
+        frazil sql ice@dev "update era5 set t = null where t > 100"
     """
     import duckdb
 
+    from frazil.sql.catalog import StatementRunner
+    from frazil.sql.names import Namespace
+    from frazil.sql.on_duckdb import DuckDbSql
+
     version = OpenTarget(target)
     node_at(version.workspace, version.path)
-    connection = duckdb.connect()
-    datasets: dict[str, GridDataset] = {}
-    refused: dict[str, InvalidInputError | NodeNotFoundError] = {}
-    tables = _tables(version)
-    for name, path in tables.items():
-        if name.lower() in query.lower():
-            try:
-                datasets[name] = _dataset(version, path)
-                connection.register(name, datasets[name])
-            except (InvalidInputError, NodeNotFoundError) as error:  # the query may not need the table
-                refused[name] = error
+    tables, name = _tables(version), target.location
+    at = {"branch": target.version or MAIN}
+    if at["branch"] not in version.info.branches:
+        at = {"snapshot_id": version.id}
+    runner = StatementRunner(
+        DuckDbSql(), Namespace({name: version.repo}, name, version.path, at, aliases=tables)
+    )
     try:
-        _hand_over_bounds(connection, query, datasets)
-        connection.execute(query)
-        names = [each[0] for each in connection.description or ()]
-        rows = connection.fetchall() if names else []
+        answer = runner.run(query)
     except duckdb.Error as error:
-        unreadable = [each for name, each in refused.items() if f"with name {name} " in str(error)]
-        if unreadable:
-            raise unreadable[0] from None
         is_table = isinstance(error, duckdb.CatalogException)
         advice = _tables_advice(version, tables, str(error)) if is_table else ""
         raise InvalidInputError(f"DuckDB: {str(error).splitlines()[0].rstrip('!')}{advice}") from error
+    names, rows = answer.names, answer.rows
     if csv and not output.as_json:
         _print_csv(names, rows)
         return
@@ -528,73 +527,6 @@ def _tables_advice(version: OpenTarget, tables: Mapping[str, str], message: str)
     node = version.workspace.node(f"{tables[_OF_TARGET].rstrip('/')}/{absent[1]}") if absent else None
     column = f", and {absent[1]} is a column of {_OF_TARGET}" if absent and node and node.array else ""
     return f". The tables are {names}{column}"
-
-
-def _dataset(version: OpenTarget, path: str) -> GridDataset:
-    from frazil.arrow import dataset
-
-    return dataset(version.session(), path)
-
-
-#: A bound of a column in a plan of DuckDB.
-_NUMBER: Final = r"(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)"
-_BOUND: Final = re.compile(rf"\((\w+) (?:>=? {_NUMBER}|BETWEEN {_NUMBER} AND {_NUMBER})\)")
-
-
-def _hand_over_bounds(connection: Any, query: str, datasets: Mapping[str, GridDataset]) -> None:
-    """Register the table of a query again, with the lower bounds of floating-point numbers as its filter.
-
-    DuckDB keeps these bounds for itself, because NaN is larger than all numbers there. The filter leaves NaN,
-    and DuckDB still applies the bounds, so the rows are the same. A query with several tables stays as it is.
-    """
-    import duckdb
-
-    from frazil.arrow.grid_dataset import within_bounds
-
-    statements = connection.extract_statements(query)
-    if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
-        return
-    try:  # a connection that has the tables names none, and one without them refuses some joins
-        lower = {each.lower() for each in duckdb.connect().get_table_names(query)}
-    except duckdb.Error:
-        return
-    names = [each for each in datasets if each.lower() in lower]
-    plan = json.loads(connection.execute(f"explain (format json) {query}").fetchone()[1])
-    parents = [each for each in _with_parents(plan, {}) if each[0]["name"].strip().endswith("ARROW_SCAN")]
-    if len(names) != 1 or len(parents) != 1:
-        return
-    text = str(parents[0][1].get("extra_info", {}).get("Expression", ""))
-    bounds = (
-        (column, float(above or low), float(high or "inf")) for column, above, low, high in _bounds(text)
-    )
-    connection.register(names[0], within_bounds(datasets[names[0]], bounds))
-
-
-def _with_parents(nodes: list[dict[str, Any]], parent: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    for each in nodes:
-        yield each, parent
-        yield from _with_parents(each["children"], each)
-
-
-def _bounds(text: str) -> list[tuple[str, ...]]:
-    """Return the column and the numbers of the bounds that all rows of a filter in a plan must meet."""
-    if match := _BOUND.fullmatch(text):
-        return [match.groups()]
-    if "'" in text or '"' in text:  # words with any characters
-        return []
-    # Without brackets of one pair around them, AND joins conditions that all must hold.
-    inner, depth, bounds = text[1:-1], 0, list[tuple[str, ...]]()
-    terms = [""]
-    for token in re.split(r"([()]| AND )", inner):
-        depth += {"(": 1, ")": -1}.get(token, 0)
-        if token == " AND " and not depth:
-            terms.append("")
-        else:
-            terms[-1] += token
-    for each in map(_BOUND.fullmatch, terms):
-        if each is not None:
-            bounds.append(each.groups())
-    return bounds
 
 
 def _print_csv(names: list[str], rows: list[tuple[Any, ...]]) -> None:

@@ -30,6 +30,7 @@ class SparkSql:
     """Spark as the engine of a catalog."""
 
     dialect = "spark"
+    keeps_names = False
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

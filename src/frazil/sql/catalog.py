@@ -22,6 +22,13 @@ from frazil.sql.table_statements import Result, refused
 #: A handler returns None if its statement names no table of the catalog.
 type Handler = Callable[[StatementViews, Any], Result]
 
+
+def _alter(views: StatementViews, tree: exp.Alter) -> Result:
+    if isinstance(tree.args["actions"][0], exp.Command):
+        return calls.change_ref(views, tree.sql(views.engine.dialect).partition(" ")[2])
+    return table_statements.alter(views, tree)
+
+
 #: Kind of a statement -> its handler. Everything else is a query, or a statement of the engine.
 STATEMENTS: Final[Mapping[type[exp.Expr], Handler]] = {
     exp.Insert: row_statements.insert,
@@ -31,11 +38,12 @@ STATEMENTS: Final[Mapping[type[exp.Expr], Handler]] = {
     exp.TruncateTable: row_statements.truncate,
     exp.Create: table_statements.create,
     exp.Drop: table_statements.drop,
-    exp.Alter: table_statements.alter,
+    exp.Alter: _alter,
     exp.Comment: table_statements.comment,
     exp.Describe: table_statements.describe,
     exp.Analyze: calls.analyze,
     exp.Use: calls.use,
+    exp.Show: lambda views, tree: table_statements.show(views, tree.name),
 }
 #: First word of a statement that sqlglot keeps as text -> its handler, which gets the rest.
 COMMANDS: Final[Mapping[str, Handler]] = {

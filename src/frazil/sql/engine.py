@@ -18,6 +18,8 @@ class SqlEngine(Protocol):
 
     #: The name of its SQL in sqlglot.
     dialect: str
+    #: Whether views may have the names that the user types, because no other session sees them.
+    keeps_names: bool
 
     def register(self, view: str, place: TablePlace, conditions: Sequence[exp.Expr]) -> None:
         """Make the rows of a table a view. The query applies the conditions again, which name columns."""

@@ -33,6 +33,7 @@ from frazil.spark.tables.repository_tables import table as repository_table
 _REFS: Final = {"branch_": "branch", "tag_": "tag"}
 #: The attribute of a group with the order of the columns of its table.
 COLUMN_ORDER: Final = "column_order"
+_BLOCK_ROWS: Final = Selection().block_rows
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -59,10 +60,10 @@ class TablePlace:
         """A session that reads the version."""
         return self.version.session()
 
-    def grid(self) -> Grid:
+    def grid(self, block_rows: int = _BLOCK_ROWS) -> Grid:
         """Return the columns and dimensions of the table. CREATE TABLE stores the order of its columns."""
         session = self.session
-        grid = grid_of(session, self.selection)
+        grid = grid_of(session, replace(self.selection, block_rows=block_rows))
         node = session.workspace.require_node(self.group)
         order = json.loads(node.user_data).get("attributes", {}).get(COLUMN_ORDER, [])
         places = {name: place for place, name in enumerate(order)}
@@ -185,16 +186,15 @@ class Lookup:
 
         Raises ``NodeNotFoundError`` for a name of the catalog without a table.
         """
+        alias = _chosen(parts[0], list(self.names.aliases)) if len(parts) == 1 else None
+        if alias is not None and self.names.current is not None:
+            return self._found(self.names.current, self.names.aliases[alias], [], parts, new, version)
         repository = self.names.repository(parts[0])
         inner = [each for part in parts for each in part.split("/") if each]
         if repository is not None:
             return self._found(repository, "/", inner[1:], parts, new, version)
         if self.names.current is None:
             return None
-        alias = _chosen(parts[0], list(self.names.aliases)) if len(parts) == 1 else None
-        if alias is not None:
-            path = self.names.aliases[alias]
-            return self._found(self.names.current, path, [], parts, new, version)
         required = new or (writes and len(parts) == 1)
         return self._found(self.names.current, self.names.path, inner, parts, new, version, required)
 
@@ -248,7 +248,14 @@ class Lookup:
             if name is None:
                 return None
             path = f"{path.rstrip('/')}/{name}"
-        return path if workspace.node(path) is not None else None
+        node = workspace.node(path)
+        # A coordinate is a column of the table of its group.
+        is_coordinate = (
+            node is not None
+            and node.array is not None
+            and node.array.dimension_names == (path.rpartition("/")[2],)
+        )
+        return path if node is not None and not is_coordinate else None
 
     def tables(self, repository: str, version: Version | None = None, path: str = "/") -> list[str]:
         """Return the names of the groups with arrays at and below a path, as a statement writes them."""

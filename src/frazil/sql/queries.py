@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -50,6 +51,9 @@ def parse(text: str, dialect: str) -> list[exp.Expr]:
     try:
         statements = sqlglot.parse(text, read=dialect)
     except SqlglotError as error:
+        word, _, rest = text.strip().partition(" ")
+        if word.upper() == "SHOW":
+            return [exp.Command(this="SHOW", expression=exp.Literal.string(rest.rstrip("; ")))]
         details = (getattr(error, "errors", None) or [{}])[0]
         place = f" at `{details['highlight']}`, line {details['line']}" if "highlight" in details else ""
         raise InvalidInputError(
@@ -188,10 +192,12 @@ class StatementViews:
         return {"as_of": self.micros(value)}
 
     def bind(self, tree: exp.Expr) -> bool:
-        """Put views instead of names into a statement. Return whether it has names of the catalog."""
+        """Put views instead of names into a statement. Return whether the statement has changed."""
         bound: list[tuple[exp.Table, str]] = []
         replaced: dict[tuple[str, ...], str] = {}
-        for table in tables_in(tree):
+        tables = list(tables_in(tree))
+        counts = Counter(each.name.lower() for each in tables)
+        for table in tables:
             if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == CHANGES:
                 bound.append((table, self._bind_changes(table.this.expressions)))
                 continue
@@ -199,12 +205,16 @@ class StatementViews:
             if place is None:
                 continue
             conditions = conditions_on(table)
+            self.read.append(place)
+            if self.engine.keeps_names and len(parts_of(table)) == 1 and not table.args.get("version"):
+                several = counts[table.name.lower()] > 1  # one view for all of them
+                self.engine.register(table.name, place, [] if several else conditions)
+                continue
             key = "|".join(
                 [place.name, place.version.snapshot_id, *(each.sql("spark") for each in conditions)]
             )
             view = f"frazil_{hashlib.sha256(key.encode()).hexdigest()[:12]}"
             self.engine.register(view, place, conditions)
-            self.read.append(place)
             parts = tuple(each.lower() for each in parts_of(table))
             if not table.alias:
                 replaced[parts] = parts_of(table)[-1]

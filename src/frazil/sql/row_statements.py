@@ -146,6 +146,24 @@ def write(
         return run_job(prepared(job), engine)
 
 
+#: Parts of statements that have no meaning for a grid, or that no statement of Spark has.
+_REFUSED: Final = ("returning", "conflict", "alternative", "exists", "order", "limit", "tables", "default")
+
+
+def _target(views: StatementViews, tree: exp.Expr, named: exp.Expr, *refused: str) -> RowTable | None:
+    """Return the target of a statement; None if it is no table of the catalog."""
+    place = views.find(named, writes=True)
+    if place is None:
+        return None
+    for each in (*_REFUSED, *refused):
+        if tree.args.get(each):
+            raise InvalidInputError(
+                f"{tree.key.upper()} of `{place.name}` must have no {each.upper()}, got one",
+                ErrorKind.NOT_ALLOWED,
+            )
+    return RowTable.of(place)
+
+
 def _alias(name: str, columns: Sequence[str] = ()) -> exp.TableAlias:
     names = [exp.to_identifier(each, quoted=True) for each in columns]
     return exp.TableAlias(this=exp.to_identifier(name, quoted=True), columns=names)
@@ -165,10 +183,10 @@ def _is_null(value: exp.Expr, null: bool = True) -> exp.Expr:
 def insert(views: StatementViews, tree: exp.Insert) -> JobResult | None:
     """Insert rows; or replace all rows, those of partitions, or those that meet a condition."""
     named = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-    place = views.find(named, writes=True)
-    if place is None:
+    table = _target(views, tree, named)
+    if table is None:
         return None
-    table = RowTable.of(place)
+    place = table.place
     query = tree.expression or exp.select("*").from_(tree.args["source"])
     if isinstance(query, exp.Values):
         query = exp.select("*").from_(exp.Values(expressions=query.expressions, alias=_alias(_SOURCE)))
@@ -266,16 +284,18 @@ def _copied(table: exp.Expr, part: str) -> exp.Expr | None:
 
 def update(views: StatementViews, tree: exp.Update) -> JobResult | None:
     """Write the new values of some columns of rows."""
-    place = views.find(tree.this, writes=True)
-    if place is None:
+    table = _target(views, tree, tree.this)
+    if table is None:
         return None
-    table = RowTable.of(place)
+    place = table.place
     name = tree.this.alias_or_name
     values = {table.column(each.this.name): _value(each.expression) for each in tree.expressions}
     _require_variables(table, values)
     changed = [table.cast(each, column) for column, each in values.items()]
     dims = [table.cast(exp.column(each, name, quoted=True), each) for each in table.grid.dims]
     query = exp.select(*dims, *changed).from_(tree.this.copy())
+    if tree.args.get("from_") is not None:
+        query = query.join(tree.args["from_"].this.copy(), join_type="cross")
     if tree.args.get("where") is not None:
         query = query.where(tree.args["where"].this.copy())
     if tree.args.get("with_"):
@@ -300,10 +320,10 @@ def _require_variables(table: RowTable, columns: Iterable[str]) -> None:
 
 def delete(views: StatementViews, tree: exp.Delete) -> JobResult | None:
     """Make the cells of rows cells without values."""
-    place = views.find(tree.this, writes=True)
-    if place is None:
+    table = _target(views, tree, tree.this, "using")
+    if table is None:
         return None
-    table = RowTable.of(place)
+    place = table.place
     table.require_missing_values("DELETE")
     where = tree.args.get("where")
     query = _cleared(table, tree.this, None if where is None else where.this)
@@ -336,10 +356,10 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
     An inner query joins target and source, and computes the number of the first clause that holds, with the
     values of all clauses. The outer query chooses the values of that clause.
     """
-    place = views.find(tree.this, writes=True)
-    if place is None:
+    table = _target(views, tree, tree.this)
+    if table is None:
         return None
-    table = RowTable.of(place)
+    place = table.place
     target, source = tree.this.alias_or_name, tree.args["using"].alias_or_name
     whens = tree.args["whens"].expressions
     given: list[str] = []
@@ -408,10 +428,9 @@ def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) 
 
 
 def _is_star(then: exp.Expr) -> bool:
-    is_star = isinstance(then, exp.Insert) and (then.this is None or isinstance(then.this, exp.Star))
-    return is_star or (
-        isinstance(then, exp.Update) and any(isinstance(each, exp.Star) for each in then.expressions)
-    )
+    if isinstance(then, exp.Update):
+        return not then.expressions or isinstance(then.expressions[0], exp.Star)
+    return isinstance(then, exp.Insert) and (then.this is None or isinstance(then.this, exp.Star))
 
 
 def _merged_column(table: RowTable, name: str, clauses: Sequence[_Clause]) -> exp.Expr:

@@ -92,6 +92,8 @@ def _properties(tree: exp.Expr) -> dict[str, str]:
             case exp.Property() if type(each) is exp.Property:
                 name = each.this.name if isinstance(each.this, exp.Literal) else each.this.sql()
                 found[name] = each.args["value"].name
+    if "path" in found:
+        raise refused("A table of the catalog is a group of its repository: leave out the option path")
     return found
 
 
@@ -417,6 +419,9 @@ def show(views: StatementViews, text: str) -> Result:
     """Return what a statement SHOW lists, if it names something of the catalog."""
     if re.fullmatch(r"CATALOGS\s*", text, re.IGNORECASE):
         return table_of(catalog=list(views.lookup.names.repositories))
+    current = views.lookup.names.current
+    if re.fullmatch(r"TABLES\s*", text, re.IGNORECASE) and current is not None:
+        return _show_tables(views, [current, *filter(None, views.lookup.names.path.split("/"))])
     for pattern, handler in SHOWN.items():
         found = re.match(pattern, text, re.IGNORECASE)
         if found:

@@ -238,10 +238,7 @@ def write_table(
     """
     source: RowSource
     if isinstance(rows, pa.Table):
-        # Arrow cannot take rows of string views.
-        is_view = pa.types.is_string_view
-        fields = [each.with_type(pa.string()) if is_view(each.type) else each for each in rows.schema]
-        source = write_layout.ArrowRows(rows.cast(pa.schema(fields)))
+        source = write_layout.ArrowRows.of(rows)
     elif not hasattr(rows, "sparkSession"):
         raise InvalidInputError(
             f"rows must be a DataFrame of Spark or a pyarrow.Table, got {type(rows).__module__}."
