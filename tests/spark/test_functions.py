@@ -23,9 +23,9 @@ import frazil
 from frazil.pipeline import Target, coarsen, derived
 from frazil.spark import register
 from frazil.spark.functions import sql_functions
-from frazil.sql import procedures
 from frazil.spark.tables.options import READ, Profiles
 from frazil.spark.tables.repository_tables import SCHEMAS
+from frazil.sql import procedures
 
 FUNCTIONS = {each.name.removeprefix("frazil_"): each for each in procedures.UPKEEP}
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -75,9 +75,7 @@ class Statement:
 def analyzed(repo: frazil.Repository, name: str, /, **arguments: Any) -> Statement:
     function = FUNCTIONS[name]
     values = function.parse(arguments)[1]
-    return Statement(
-        function, procedures.UpkeepCall(repo, Profiles(), function.pin(repo, **values)), values
-    )
+    return Statement(function, procedures.UpkeepCall(repo, Profiles(), function.pin(repo, **values)), values)
 
 
 def messages(repo: frazil.Repository, branch: str = "main") -> list[str]:

@@ -10,6 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+import xarray as xr
+import zarr
+
+import frazil
+from frazil.errors import IcechunkError
+
 SUM = "SELECT count(*), count(tas), sum(tas) FROM ice.climate"
 #: What `SUM` returns before a statement.
 BEFORE = [(24, 24, 276.0)]
@@ -354,13 +363,64 @@ STATEMENTS = [
         "Derived arrays",
         duckdb=None,
     ),
-    refuses(
-        "CREATE STREAMING TABLE v AS SELECT * FROM STREAM ice.climate",
-        "must be SQL that Frazil knows",
-        duckdb=None,
-    ),
+    refuses("CREATE STREAMING TABLE v AS SELECT * FROM STREAM ice.climate", "no such statement", duckdb=None),
     refuses("CACHE TABLE ice.climate", "no statement CACHE", duckdb=None),
     refuses("MSCK REPAIR TABLE ice.climate", "no such statement", duckdb=None),
     Statement("UPDATE ice.climate SET tas = 1; SELECT sum(tas) FROM ice.climate", [(24.0,)]),
     Statement("SELECT count(*) FROM new_rows", [(6,)]),
 ]
+
+DAYS = pd.date_range("2024-01-01", periods=4)
+LATS, LONS = [-60.0, 0.0, 60.0], [0.0, 180.0]
+
+
+def filled(repo: frazil.Repository, first: float) -> frazil.Repository:
+    values = np.arange(24, dtype="f4").reshape(4, 3, 2) + np.float32(first)
+    data = xr.Dataset({"tas": (("time", "lat", "lon"), values)}, {"time": DAYS, "lat": LATS, "lon": LONS})
+    session = repo.writable_session("main")
+    chunks = {"tas": {"chunks": (2, 3, 2)}}
+    data.to_zarr(session.store, group="climate", consolidated=False, encoding=chunks)
+    counts = zarr.open_group(session.store, mode="a").create_group("counts")
+    counts.create_array("n", data=np.arange(3, dtype="i4"), dimension_names=["x"])
+    session.commit("four days")
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    return repo
+
+
+def new_rows() -> pd.DataFrame:
+    cells = [(lat, lon) for lon in LONS for lat in LATS]
+    frame = pd.DataFrame(cells, columns=["lat", "lon"])
+    frame.insert(0, "time", pd.Timestamp("2024-01-05"))
+    return frame.assign(tas=np.arange(100, 106, dtype="f4"))
+
+
+def tips(repo: frazil.Repository) -> dict[str, str]:
+    return {name: repo.lookup_branch(name) for name in repo.list_branches()}
+
+
+def answer(run: Any, text: str) -> list[tuple[Any, ...]]:
+    result = run(text)
+    rows = result.rows if type(result).__name__ == "Answer" else result.collect()
+    return [tuple(each) for each in rows]
+
+
+def check(case: Statement, engine: str, run: Any, ice: frazil.Repository, other: frazil.Repository) -> None:
+    text, elsewhere = case.text_for(engine), tips(other)
+    if text is None:
+        pytest.skip("a statement of Spark only")
+    for each in case.first:
+        run(each)
+    before = tips(ice)
+    if case.error:
+        with pytest.raises(IcechunkError, match=case.error):
+            answer(run, text)
+        assert tips(ice) == before
+    else:
+        rows = answer(run, text)
+    if case.then is not None:
+        rows = answer(run, case.then)
+    if callable(case.rows):
+        assert case.rows(rows), rows
+    elif case.rows is not None:
+        assert rows == case.rows
+    assert tips(other) == elsewhere

@@ -43,6 +43,7 @@ from frazil.arrow.write_layout import (
     open_arrays,
     to_numpy,
 )
+from frazil.cf import BOOLEAN
 from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
 from frazil.jobs.blocks import regular_grid

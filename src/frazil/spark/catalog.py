@@ -17,7 +17,7 @@ from frazil.handle.repository import Repository
 from frazil.spark.data_source import register_repository, scan
 from frazil.spark.runtime.session import get_spark, is_connect
 from frazil.spark.tables import repository_tables
-from frazil.spark.tables.schemas import predicates
+from frazil.spark.tables.schemas import predicates, to_spark
 from frazil.spark.tables.write_table import DataFrameRows
 from frazil.sql.catalog import StatementRunner, repositories_of
 from frazil.sql.names import Namespace, TablePlace, metadata_rows
@@ -95,7 +95,7 @@ class SparkSql:
 
     def frame(self, rows: pa.Table) -> DataFrame:
         """Return rows as a DataFrame."""
-        return self._spark.createDataFrame(rows)
+        return self._spark.createDataFrame(rows, to_spark(rows.schema))
 
     def end_statement(self) -> None:
         """Drop the views. Spark Connect needs them for each action of a DataFrame."""

@@ -21,11 +21,11 @@ from tests.support.examples import examples
 
 import frazil
 from frazil.arrow.grid import Selection
+from frazil.arrow.target_arrays import WriteOptions
 from frazil.errors import IcechunkError
 from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import write_batch
 from frazil.spark.tables.scan import table
-from frazil.arrow.target_arrays import WriteOptions
 from frazil.spark.tables.write_table import SparkRowWriter
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)

@@ -14,10 +14,10 @@ from tests.spark.tables.test_reading import memory
 from tests.support.faulty_storage import FaultyStorage
 
 import frazil
+from frazil.arrow.target_arrays import WriteOptions
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import Stamp, commit_once, write_batch
-from frazil.arrow.target_arrays import WriteOptions
 from frazil.storage.memory import MemoryStorage
 
 

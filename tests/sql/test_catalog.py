@@ -1,0 +1,212 @@
+"""What a catalog promises beyond statements: the work of an analyst, conflicts, names, and exact scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+import xarray as xr
+import zarr
+from tests.sql.statements import answer, filled, tips
+
+import frazil
+from frazil.arrow.row_jobs import RowSource
+from frazil.errors import ConflictError, IcechunkError, NodeNotFoundError
+from frazil.sql.catalog import StatementRunner
+from frazil.sql.names import Namespace
+from frazil.sql.on_duckdb import DuckDbSql
+from frazil.sql.queries import condition_text, conditions_on, parse, tables_in
+
+type Run = Callable[[str], Any]
+
+
+@pytest.fixture
+def ice(tmp_path: Path) -> frazil.Repository:
+    return filled(frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / "ice")), 0)
+
+
+def on_duckdb(ice: frazil.Repository, engine: DuckDbSql | None = None) -> Run:
+    return StatementRunner(engine or DuckDbSql(), Namespace({"ice": ice})).run
+
+
+@pytest.fixture(params=["duckdb", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.deep])])
+def run(request: pytest.FixtureRequest, ice: frazil.Repository) -> Run:
+    if request.param == "duckdb":
+        return on_duckdb(ice)
+    from frazil.spark import Catalog
+
+    return Catalog(request.getfixturevalue("spark"), {"ice": ice}).sql
+
+
+def is_spark(run: Run) -> bool:
+    return type(getattr(run, "__self__", None)).__name__ == "Catalog"
+
+
+def test_the_work_of_an_analyst(run: Run, ice: frazil.Repository, tmp_path: Path) -> None:
+    """Two tables, a join, a correction, a look at last week, a late file, and the way back, by pandas."""
+    hours = pd.date_range("2024-03-01", periods=48, freq="h")
+    rng = np.random.default_rng(5)
+    readings = xr.Dataset(
+        {"rain": (("time", "station"), rng.random((48, 3)).astype("f4"))},
+        {"time": hours, "station": [1, 2, 3]},
+    )
+    stations = xr.Dataset({"height": ("station", [10.0, 200.0, 3000.0])}, {"station": [1, 2, 3]})
+    with ice.transaction("main", message="two tables") as store:
+        readings.to_zarr(store, group="readings", consolidated=False)
+        stations.to_zarr(store, group="stations", consolidated=False)
+    frame = readings.to_dataframe().reset_index()
+    high = frame.merge(stations.to_dataframe().reset_index(), on="station").query("height > 100")
+    expected = high.groupby("station").rain.mean()
+    query = (
+        "SELECT r.station, avg(r.rain) FROM ice.readings{} r JOIN ice.stations s ON r.station = s.station "
+        "WHERE s.height > 100 GROUP BY r.station ORDER BY r.station"
+    )
+    before = answer(run, query.format(""))
+    assert [each[0] for each in before] == [2, 3]
+    np.testing.assert_allclose([each[1] for each in before], expected.to_numpy(), rtol=1e-6)
+
+    moment = frazil.Repository.open(ice.storage).lookup_snapshot(ice.lookup_branch("main")).written_at
+    run("UPDATE ice.readings SET rain = rain * 2 WHERE station = 2 AND time < '2024-03-02'")
+    frame.loc[(frame.station == 2) & (frame.time < "2024-03-02"), "rain"] *= 2
+    total = answer(run, "SELECT sum(rain) FROM ice.readings")[0][0]
+    assert total == pytest.approx(frame.rain.sum(), rel=1e-6)
+    last_week = query.format(f" TIMESTAMP AS OF '{moment:%Y-%m-%d %H:%M:%S.%f}'")
+    assert answer(run, last_week) == before
+
+    late = pd.DataFrame(
+        {"time": [hours[0], hours[47] + pd.Timedelta("1h")], "station": [1, 3], "rain": [np.float32(7), 9]}
+    )
+    late.to_parquet(tmp_path / "late.parquet")
+    path = str(tmp_path / "late.parquet")
+    source = f"parquet.`{path}`" if is_spark(run) else f"'{path}'"
+    run(
+        f"MERGE INTO ice.readings r USING (SELECT * FROM {source}) n ON r.time = n.time AND r.station = "
+        "n.station WHEN MATCHED THEN UPDATE SET rain = n.rain WHEN NOT MATCHED THEN INSERT (time, station, rain) "
+        "VALUES (n.time, n.station, n.rain)"
+    )
+    keys = ["time", "station"]
+    merged = pd.concat([frame, late]).drop_duplicates(keys, keep="last").sort_values(keys)
+    stored = ice.readonly_session("main").store
+    table = xr.open_zarr(stored, group="readings", consolidated=False).to_dataframe().reset_index()
+    table = table.dropna().sort_values(keys)
+    assert len(table) == len(merged) == 145
+    np.testing.assert_allclose(table.rain.to_numpy(), merged.rain.to_numpy(), rtol=1e-6)
+
+    id_ = answer(run, "SELECT snapshot_id FROM ice.history WHERE message = 'two tables'")[0][0]
+    run(f"CALL ice.system.rollback_to_snapshot('ice.readings', '{id_}')")
+    assert answer(run, query.format("")) == before
+
+
+class WithAnotherWriter(DuckDbSql):
+    """An engine during whose query somebody else commits."""
+
+    def __init__(self, other: Callable[[], None]) -> None:
+        super().__init__()
+        self.other = other
+
+    @contextmanager
+    def source(self, text: str) -> Iterator[RowSource]:
+        with super().source(text) as source:
+            self.other()
+            yield source
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ice.climate SET tas = tas + 1 WHERE lat = 0",
+        "DELETE FROM ice.climate WHERE tas > 3",
+        "INSERT INTO ice.counts SELECT 3 + x, n FROM ice.counts WHERE n > (SELECT min(tas) FROM ice.climate)",
+        (
+            "MERGE INTO ice.climate c USING ice.climate.tag_v1 n ON c.time = n.time AND c.lat = n.lat AND "
+            "c.lon = n.lon WHEN MATCHED THEN UPDATE SET tas = n.tas + 1"
+        ),
+        "CREATE OR REPLACE TABLE ice.climate AS SELECT * FROM ice.climate WHERE lat > 0",
+    ],
+)
+def test_a_statement_commits_on_the_version_that_it_has_read(statement: str, ice: frazil.Repository) -> None:
+    def other() -> None:
+        with ice.transaction("main", message="another writer") as store:
+            zarr.open_array(store, path="climate/tas")[0, 0, 0] = 1000
+
+    run = on_duckdb(ice, WithAnotherWriter(other))
+    with pytest.raises(ConflictError):
+        run(statement)
+    assert [each.message for each in ice.ancestry(branch="main")][:2] == ["another writer", "four days"]
+    assert frazil.read(ice.readonly_session("main"), "/climate/tas").sum() == 276 + 1000
+    on_duckdb(ice)(statement)  # again, without the other one
+
+
+def test_names(run: Run, ice: frazil.Repository) -> None:
+    with ice.transaction("main", message="names") as store:
+        group = zarr.open_group(store, mode="a").create_group("deep/history")
+        group.create_array("v", data=np.arange(2.0), dimension_names=["x"])
+        zarr.open_group(store, mode="a").create_array("top", data=np.ones(3), dimension_names=["z"])
+    count = "SELECT count(*) FROM "
+    for name, rows in {
+        "ice": 3,
+        "ICE.Climate": 24,
+        "ice.deep.history": 2,  # a group, and not the table
+        'ice."deep/history"': 2,
+        "ice.deep.history.v": 2,
+        "ice.history": 3,
+        "ice.climate.tag_v1": 24,
+    }.items():
+        quoted = name.replace('"', "`") if is_spark(run) else name
+        assert answer(run, count + quoted) == [(rows,)], name
+    for wrong in ("ice.nope", "ice.climate.time", "ice.climate.tag_v9", "ice.deep"):
+        with pytest.raises(IcechunkError):
+            answer(run, count + wrong)
+    before = tips(ice)
+    for statement in ("UPDATE ice.nope SET v = 1", "DELETE FROM ice.deep.nope", "TRUNCATE TABLE ice.nope"):
+        with pytest.raises(NodeNotFoundError):
+            run(statement if is_spark(run) else statement.replace("TABLE ", ""))
+    assert tips(ice) == before
+
+
+def test_a_common_table_expression_hides_a_table(run: Run) -> None:
+    assert answer(run, "WITH ice AS (SELECT 5 AS tas) SELECT tas FROM ice") == [(5,)]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["p > 0.1", "p >= 0.1", "p < 0.1", "p = 0.1", "p BETWEEN 0.1 AND 0.2", "p IN (0.1, 0.5)", "NOT p > 0.1"],
+)
+def test_a_scan_leaves_out_no_row_of_the_answer(condition: str, run: Run, ice: frazil.Repository) -> None:
+    """0.1 is another number with 32 bits: the engine decides which rows stay."""
+    values = np.array([np.nan, 0.1, 0.05, 0.2, 0.5], "f4")
+    with ice.transaction("main", message="small numbers") as store:
+        group = zarr.open_group(store, mode="a").create_group("small")
+        group.create_array("p", data=values, chunks=(1,), dimension_names=["x"])
+    ice.upkeep.build_statistics()
+    every = "(SELECT x, p + 0 * x AS p FROM ice.small)"  # no condition reaches this scan
+    exact = answer(
+        run, f"SELECT x FROM {every} q WHERE {condition.replace('p', 'CAST(p AS FLOAT)')} ORDER BY x"
+    )
+    assert answer(run, f"SELECT x FROM ice.small WHERE {condition} ORDER BY x") == exact
+
+
+@pytest.mark.parametrize(
+    ("query", "conditions"),
+    [
+        ("SELECT * FROM t WHERE lat > 0.5 AND lon < 3", ["`lat` >= 0.5", "`lon` <= 3"]),
+        ("SELECT * FROM t WHERE (lat = 1 OR lat = 2)", ["(`lat` = 1 OR `lat` = 2)"]),
+        ("SELECT * FROM t WHERE lat = 1 OR f(lon) = 2", []),
+        ("SELECT * FROM t WHERE NOT lat > 1", []),
+        ("SELECT * FROM t WHERE 5 < lat AND name IN ('a', 'b')", ["`lat` >= 5", "`name` IN ('a', 'b')"]),
+        ("SELECT * FROM t WHERE time >= TIMESTAMP '2024-01-01'", ["`time` >= TIMESTAMP '2024-01-01'"]),
+        ("SELECT * FROM t JOIN s ON t.x = s.x WHERE t.lat > 1 AND s.lat < 3 AND x = 4", ["`lat` >= 1"]),
+        ("SELECT * FROM s LEFT JOIN t ON t.x = s.x WHERE t.lat IS NULL AND t.lon > 1", ["`lon` >= 1"]),
+        ("SELECT * FROM t WHERE lat > (SELECT max(y) FROM u)", []),
+        ("SELECT * FROM t LIMIT 3", []),
+    ],
+)
+def test_conditions_of_scans(query: str, conditions: list[str]) -> None:
+    (tree,) = parse(query, "spark")
+    table = next(each for each in tables_in(tree) if each.name == "t")
+    assert [text for text in map(condition_text, conditions_on(table)) if text] == conditions
