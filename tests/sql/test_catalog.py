@@ -86,8 +86,8 @@ def test_the_work_of_an_analyst(run: Run, ice: frazil.Repository, tmp_path: Path
     source = f"parquet.`{path}`" if is_spark(run) else f"'{path}'"
     run(
         f"MERGE INTO ice.readings r USING (SELECT * FROM {source}) n ON r.time = n.time AND r.station = "
-        "n.station WHEN MATCHED THEN UPDATE SET rain = n.rain WHEN NOT MATCHED THEN INSERT (time, station, rain) "
-        "VALUES (n.time, n.station, n.rain)"
+        "n.station WHEN MATCHED THEN UPDATE SET rain = n.rain WHEN NOT MATCHED THEN "
+        "INSERT (time, station, rain) VALUES (n.time, n.station, n.rain)"
     )
     keys = ["time", "station"]
     merged = pd.concat([frame, late]).drop_duplicates(keys, keep="last").sort_values(keys)

@@ -9,20 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from sqlglot import exp
 
 from frazil.errors import InvalidInputError
 from frazil.handle.repository import Repository
+from frazil.lazy_names import ModuleOnDemand
 from frazil.spark.tables.options import Profiles
 from frazil.sql.names import TablePlace
-from frazil.sql.procedures import UPKEEP, UpkeepCall, UpkeepFunction
 from frazil.sql.queries import StatementViews, parse, parts_of
 from frazil.sql.table_statements import Result, table_of
 
-_FUNCTIONS: Final = {each.work.__name__: each for each in UPKEEP}
+if TYPE_CHECKING:
+    from frazil.sql import procedures
+else:  # they need the packages of pipelines, which other statements do without
+    procedures = ModuleOnDemand("frazil.sql.procedures")
+
 #: Procedure of Iceberg -> the operation, its arguments after the table by the names of the operation, and
 #: arguments that it always has.
 _ICEBERG: Final[Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Any]]]] = {
@@ -40,10 +44,16 @@ _ICEBERG: Final[Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Any]]]] 
 }
 
 
-def rows_of(function: UpkeepFunction, repo: Repository, given: Mapping[str, Any]) -> pa.Table:
+def _functions() -> dict[str, procedures.UpkeepFunction]:
+    return {each.work.__name__: each for each in procedures.UPKEEP}
+
+
+def rows_of(function: procedures.UpkeepFunction, repo: Repository, given: Mapping[str, Any]) -> pa.Table:
     """Run an operation, and return its rows."""
     _, values = function.parse(given)
-    rows = list(function.work(UpkeepCall(repo, Profiles(), function.pin(repo, **values)), **values))
+    rows = list(
+        function.work(procedures.UpkeepCall(repo, Profiles(), function.pin(repo, **values)), **values)
+    )
     return pa.Table.from_pylist(rows, function.schema)
 
 
@@ -53,13 +63,13 @@ def call(views: StatementViews, text: str) -> Result:
     function = tree.find(exp.Anonymous)
     if function is None:
         raise InvalidInputError(f"CALL must have a procedure with its arguments, got `{text}`")
-    first = tree.find(exp.Identifier)
+    functions, first = _functions(), tree.find(exp.Identifier)
     name, arguments = function.name.lower(), list(function.expressions)
     renamed: Mapping[str, str] = {}
     always: Mapping[str, Any] = {}
     repository = None if first is None else views.lookup.names.repository(first.name)
     operation = name
-    if name in _ICEBERG and (name not in _FUNCTIONS or arguments):
+    if name in _ICEBERG and (name not in functions or arguments):
         operation, renamed, always = _ICEBERG[name]
         named = [each for each in arguments if isinstance(each, exp.Kwarg) and each.name.lower() == "table"]
         table = named[0].expression if named else arguments[0] if arguments else None
@@ -73,10 +83,10 @@ def call(views: StatementViews, text: str) -> Result:
         repo = place.version.repo
     else:
         repo = views.lookup.names.repositories[views.lookup.only(repository)]
-    if operation not in _FUNCTIONS:
-        names = ", ".join(sorted({*_FUNCTIONS, *_ICEBERG}))
+    if operation not in functions:
+        names = ", ".join(sorted({*functions, *_ICEBERG}))
         raise InvalidInputError(f"A procedure must be one of {names}, got `{name}`")
-    parameters = list(renamed) or list(_FUNCTIONS[operation].arguments)
+    parameters = list(renamed) or list(functions[operation].arguments)
     given = dict(always)
     for position, each in enumerate(arguments):
         if not isinstance(each, exp.Kwarg) and position >= len(parameters):
@@ -84,9 +94,9 @@ def call(views: StatementViews, text: str) -> Result:
         key = each.this.name.lower() if isinstance(each, exp.Kwarg) else parameters[position]
         value = each.expression if isinstance(each, exp.Kwarg) else each
         key = renamed.get(key, key)
-        is_time = "datetime" in str(getattr(_FUNCTIONS[operation].arguments.get(key), "annotation", ""))
+        is_time = "datetime" in str(getattr(functions[operation].arguments.get(key), "annotation", ""))
         given[key] = str(views.micros(value) // 1000) if is_time else views.value(value)
-    return rows_of(_FUNCTIONS[operation], repo, given)
+    return rows_of(functions[operation], repo, given)
 
 
 _REF: Final = re.compile(
@@ -124,7 +134,7 @@ def _place(views: StatementViews, text: str) -> TablePlace | None:
 def optimize(views: StatementViews, text: str) -> Result:
     """Merge small chunk files of the repository of a table."""
     place = _place(views, text.split()[0])
-    return None if place is None else rows_of(_FUNCTIONS["compact"], place.version.repo, {})
+    return None if place is None else rows_of(_functions()["compact"], place.version.repo, {})
 
 
 _VACUUM: Final = re.compile(
@@ -140,7 +150,7 @@ def vacuum(views: StatementViews, text: str) -> Result:
         return None
     older_than = datetime.now(UTC) - timedelta(hours=int(found["hours"] or 168))
     given = {"older_than": older_than.isoformat(), "dry_run": bool(found["dry"])}
-    return rows_of(_FUNCTIONS["collect"], place.version.repo, given)
+    return rows_of(_functions()["collect"], place.version.repo, given)
 
 
 def analyze(views: StatementViews, tree: exp.Analyze) -> Result:
