@@ -16,7 +16,7 @@ from tests.sql.statements import answer, filled, tips
 
 import frazil
 from frazil.arrow.row_jobs import RowSource
-from frazil.errors import ConflictError, IcechunkError, NodeNotFoundError
+from frazil.errors import ConflictError, IcechunkError, InvalidInputError, NodeNotFoundError
 from frazil.sql.catalog import StatementRunner
 from frazil.sql.names import Namespace
 from frazil.sql.on_duckdb import DuckDbSql
@@ -81,7 +81,7 @@ def test_the_work_of_an_analyst(run: Run, ice: frazil.Repository, tmp_path: Path
     late = pd.DataFrame(
         {"time": [hours[0], hours[47] + pd.Timedelta("1h")], "station": [1, 3], "rain": [np.float32(7), 9]}
     )
-    late.to_parquet(tmp_path / "late.parquet")
+    late.to_parquet(tmp_path / "late.parquet", coerce_timestamps="us")
     path = str(tmp_path / "late.parquet")
     source = f"parquet.`{path}`" if is_spark(run) else f"'{path}'"
     run(
@@ -140,6 +140,43 @@ def test_a_statement_commits_on_the_version_that_it_has_read(statement: str, ice
     assert [each.message for each in ice.ancestry(branch="main")][:2] == ["another writer", "four days"]
     assert frazil.read(ice.readonly_session("main"), "/climate/tas").sum() == 276 + 1000
     on_duckdb(ice)(statement)  # again, without the other one
+
+
+def test_a_coordinate_with_fewer_dimensions_is_no_value(ice: frazil.Repository) -> None:
+    run, rain = on_duckdb(ice), np.array([[1.0, np.nan], [3.0, 4.0]])
+    coords = {"time": [0, 1], "station": [1, 2], "height": ("station", [10.0, 20.0])}
+    data = xr.Dataset({"rain": (("time", "station"), rain)}, coords)
+    with ice.transaction("main", message="heights") as store:
+        data.to_zarr(store, group="rain", consolidated=False)
+    merge = (
+        "MERGE INTO ice.rain r USING (SELECT 0 AS time, 2 AS station, 7 AS rain) n ON r.time = n.time AND "
+        "r.station = n.station WHEN NOT MATCHED THEN INSERT (time, station, rain) "
+        "VALUES (n.time, n.station, n.rain)"
+    )
+    assert answer(run, merge)[0][0] == 1
+    assert answer(run, merge)[0][0] == 0
+    assert answer(run, "DELETE FROM ice.rain WHERE height > 15")[0][0] == 2
+    rows = answer(run, "SELECT time, height, rain FROM ice.rain WHERE rain IS NOT NULL ORDER BY time")
+    assert rows == [(0, 10.0, 1.0), (1, 10.0, 3.0)]
+    with pytest.raises(InvalidInputError, match="Name the other columns"):
+        run("INSERT INTO ice.rain SELECT * FROM ice.rain")
+    (statement,) = answer(run, "SHOW CREATE TABLE ice.rain")[0]
+    assert "height" not in statement
+
+
+def test_show_create_table_makes_the_table_again(run: Run, ice: frazil.Repository) -> None:
+    """The statement is in the SQL of Spark."""
+    (statement,) = answer(run, "SHOW CREATE TABLE ice.climate")[0]
+    if not is_spark(run):
+        return
+    run("DROP TABLE ice.climate")
+    run(statement)
+    run("INSERT INTO ice.climate SELECT * FROM ice.climate VERSION AS OF 'v1'")
+    stores = (ice.readonly_session(tag="v1").store, ice.readonly_session("main").store)
+    old, new = (zarr.open_array(each, path="climate/tas", mode="r") for each in stores)
+    facts = (old.dtype, old.chunks, old.metadata.to_dict()["dimension_names"])
+    assert facts == (new.dtype, new.chunks, new.metadata.to_dict()["dimension_names"])
+    np.testing.assert_array_equal(np.asarray(old[...]), np.asarray(new[...]))
 
 
 def test_names(run: Run, ice: frazil.Repository) -> None:

@@ -73,22 +73,18 @@ class RowTable:
 
     @property
     def variables(self) -> list[str]:
-        """The names of the columns with values."""
-        return [each.name for each in self.grid.columns if each.name not in self.grid.dims]
-
-    def writable(self) -> list[pa.Field]:
-        """The columns that a statement can write."""
+        """The columns with values of cells: those with all dimensions."""
         every, dims = self.grid.columns, self.grid.dims
-        return [
-            pa.field(each.name, each.type)
-            for each in every
-            if each.name in dims or len(each.axes) == len(dims)
-        ]
+        return [each.name for each in every if len(each.axes) == len(dims) and each.name not in dims]
+
+    def writable(self) -> pa.Schema:
+        """The columns that a statement can write."""
+        return self.grid.schema([*self.grid.dims, *self.variables])
 
     def column(self, name: str) -> str:
         """Return a column that a statement can write."""
         column = self.grid.column(name)
-        if len(column.axes) != len(self.grid.dims) and column.name not in self.grid.dims:
+        if column.name not in self.variables and column.name not in self.grid.dims:
             raise misfit(
                 f"A statement must write columns with all dimensions of `{self.place.name}` "
                 f"({', '.join(self.grid.dims)}), got {column.name}. Name the other columns"
@@ -102,7 +98,8 @@ class RowTable:
 
     def has_values(self, table: str) -> exp.Expr:
         """Return the condition that a cell has a value."""
-        return exp.or_(*(self._has_value(name, table) for name in self.variables))
+        data = [each for each in self.variables if not self.grid.column(each).is_key] or self.variables
+        return exp.or_(*(self._has_value(name, table) for name in data))
 
     def _has_value(self, name: str, table: str) -> exp.Expr:
         column = exp.column(name, table, quoted=True)

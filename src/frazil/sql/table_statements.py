@@ -371,6 +371,8 @@ def _show_create(views: StatementViews, name: list[str]) -> pa.Table:
     """Return the statement that makes the table again, without its rows."""
     place = views.lookup.require(name)
     grid, attributes = place.grid(), _attributes(place)
+    cells = RowTable(place, grid)
+    made = [each for each in grid.columns if each.name in (*grid.dims, *cells.variables)]
     lines = [
         f"`{each.name}` {sql_type(each.type).sql('spark')}"
         + (
@@ -378,11 +380,11 @@ def _show_create(views: StatementViews, name: list[str]) -> pa.Table:
             if _COMMENT in attributes[each.name]
             else ""
         )
-        for each in grid.columns
+        for each in made
     ]
     lines.append(f"PRIMARY KEY ({', '.join(f'`{each}`' for each in grid.dims)})")
-    whole = [each for each in grid.columns if len(each.axes) == len(grid.dims) and each.name not in grid.dims]
-    steps = {grid.dims[axis]: step for axis, step in zip(whole[0].axes, whole[0].chunks, strict=True)}
+    first = grid.column(cells.variables[0])
+    steps = {grid.dims[axis]: step for axis, step in zip(first.axes, first.chunks, strict=True)}
     properties = {"chunks": ",".join(f"{dim}={steps[dim]}" for dim in grid.dims), **attributes[""]}
     properties.pop(COLUMN_ORDER, None)
     pairs = ", ".join(f"{_quoted(each)} = {_quoted(value)}" for each, value in properties.items())
