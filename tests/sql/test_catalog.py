@@ -16,8 +16,14 @@ from tests.sql.statements import answer, filled, tips
 
 import frazil
 from frazil.arrow.row_jobs import RowSource
-from frazil.errors import ConflictError, IcechunkError, InvalidInputError, NodeNotFoundError
-from frazil.sql.catalog import StatementRunner
+from frazil.errors import (
+    ConflictError,
+    IcechunkError,
+    InvalidInputError,
+    NodeNotFoundError,
+    RepositoryNotFoundError,
+)
+from frazil.sql.catalog import StatementRunner, repositories_of
 from frazil.sql.names import Namespace
 from frazil.sql.on_duckdb import DuckDbSql
 from frazil.sql.queries import condition_text, conditions_on, parse, tables_in
@@ -204,6 +210,16 @@ def test_names(run: Run, ice: frazil.Repository) -> None:
         with pytest.raises(NodeNotFoundError):
             run(statement if is_spark(run) else statement.replace("TABLE ", ""))
     assert tips(ice) == before
+
+
+def test_places_are_opened(ice: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(f'[cold]\nlocation = "{tmp_path / "ice"}"\n')
+    monkeypatch.setenv("FRAZIL_PROFILES", str(profiles))
+    for place in (tmp_path / "ice", str(tmp_path / "ice"), "cold", ice):
+        assert repositories_of({"ice": place})["ice"].lookup_branch("main") == ice.lookup_branch("main")
+    with pytest.raises(RepositoryNotFoundError):
+        repositories_of({"ice": str(tmp_path / "none")})
 
 
 def test_a_common_table_expression_hides_a_table(run: Run) -> None:

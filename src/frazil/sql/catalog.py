@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from sqlglot import exp
 
 from frazil.errors import InvalidInputError
+from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
 from frazil.jobs.job import JobResult
 from frazil.sql import calls, row_statements, table_statements
@@ -18,6 +19,7 @@ from frazil.sql.engine import SqlEngine
 from frazil.sql.names import Lookup, Namespace
 from frazil.sql.queries import StatementViews, parse
 from frazil.sql.table_statements import Result, refused
+from frazil.storage.profiles import storage_of_location
 
 #: A handler returns None if its statement names no table of the catalog.
 type Handler = Callable[[StatementViews, Any], Result]
@@ -61,10 +63,13 @@ _EXPLAIN: Final = re.compile(
 
 
 def repositories_of(places: Mapping[str, Repository | str | PathLike[str]]) -> dict[str, Repository]:
-    """Return the repositories of a catalog: those at places are opened."""
-    return {
-        name: each if isinstance(each, Repository) else Repository.open(each) for name, each in places.items()
-    }
+    """Return the repositories of a catalog. A place is opened with what the environment allows."""
+    return {name: each if isinstance(each, Repository) else _opened(each) for name, each in places.items()}
+
+
+def _opened(place: str | PathLike[str]) -> Repository:
+    storage = storage_of_location(fspath(place))
+    return Repository.open(storage, authorize_virtual_chunk_access=virtual_access())
 
 
 class StatementRunner:
