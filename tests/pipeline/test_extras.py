@@ -129,7 +129,7 @@ IMPORTS = [
     ("xarray", "from frazil.spark import mean", "frazil.spark.mean", "spark"),
     ("pyspark", "from frazil.spark import get_spark", "frazil.spark.get_spark", "spark"),
     ("pyspark", "import frazil.spark as spark; spark.OnSpark", "frazil.spark.OnSpark", "spark"),
-    ("pyspark", "from frazil.spark import *", "frazil.spark.OnSpark", "spark"),
+    ("pyspark", "from frazil.spark import *", "frazil.spark.Catalog", "spark"),
     (
         "pyspark",
         "import frazil.pipeline as p; p.inspect_files('a', engine='spark')",

@@ -456,7 +456,7 @@ def inspect(
 _OF_TARGET = "t"
 
 
-@verb("sql")
+@verb("sql", commits=True)
 def sql(
     output: Output, target: RequiredTarget, query: Annotated[str, argument(metavar="QUERY")], csv: bool
 ) -> None:
@@ -477,7 +477,7 @@ def sql(
         frazil sql ice:era5 "select x, avg(t) from t group by x order by x"
         frazil sql ice@v1 "select * from era5 where time < 2 limit 3"
         frazil sql ice "select count(*) as cells from era5" --json
-        frazil sql ice@dev "update era5 set t = null where t > 100"
+        frazil sql ice "update era5 set t = t + 273.15 where x = 0"
     """
     import duckdb
 
