@@ -20,7 +20,8 @@ import zarr
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.jobs import tasks
-from tests.spark.driver import Case, Site, lose_the_second
+from tests.spark.driver import Case, Site
+from tests.support.losses import lose_the_second
 
 import cubed
 import frazil

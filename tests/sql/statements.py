@@ -240,6 +240,15 @@ STATEMENTS = [
         "leave out LOCATION",
         duckdb=None,
     ),
+    changes(
+        "DELETE FROM ice.seen WHERE x = 1",
+        [(1, 5)],
+        "SELECT count(n), max(n) FROM ice.seen",
+        first=(
+            "CREATE TABLE ice.seen (x INT, n INT, ok BOOLEAN, name STRING, PRIMARY KEY (x))",
+            "INSERT INTO ice.seen VALUES (1, 4, true, 'a'), (2, 5, NULL, NULL)",
+        ),
+    ),
     refuses("CREATE NAMESPACE ice.deep", "A namespace is a group"),
     changes("CREATE TABLE ice.c2 AS SELECT * FROM ice.climate", BEFORE, SUM.replace("climate", "c2")),
     changes(
@@ -258,6 +267,11 @@ STATEMENTS = [
         SUM.replace("climate", "c2"),
         duckdb=None,
     ),
+    changes(
+        "CREATE TABLE ice.c2 AS SELECT lat, max(tas) AS tas FROM ice.climate GROUP BY lat",
+        [(3, 3, 63.0)],
+        SUM.replace("climate", "c2"),
+    ),
     changes("CREATE OR REPLACE TABLE ice.climate AS SELECT * FROM ice.climate WHERE lat = 0", [(8, 8, 92.0)]),
     changes("REPLACE TABLE ice.climate AS SELECT * FROM ice.climate WHERE lat = 0", [(8, 8, 92.0)]),
     changes("DROP TABLE ice.climate", [("ice", "counts")], "SHOW TABLES IN ice"),
@@ -271,6 +285,7 @@ STATEMENTS = [
         [(0, 23.0)],
         "SELECT count(q), max(tas) FROM ice.climate",
     ),
+    changes("ALTER TABLE ice.climate ADD COLUMN flag BOOLEAN", [(0,)], "SELECT count(flag) FROM ice.climate"),
     changes(
         "ALTER TABLE ice.climate DROP COLUMN q",
         BEFORE,

@@ -338,8 +338,11 @@ def prepare(
 ) -> RowLayout:
     """Create the arrays, or let them grow, for rows with these columns; return the layout of the rows.
 
-    ``distinct`` has the coordinates of all rows by dimension. ``nulls`` is called for new arrays only.
+    ``distinct`` has the coordinates of all rows by dimension. ``nulls`` is called for new arrays only, and
+    only for rows: without rows, each new column may get nulls later.
     """
+    if not any(map(len, distinct.values())):
+        nulls = set
     mode, dims, append_dim = options.mode, options.dims, options.append_dim
     require_choice("mode", mode, MODES)
     if append_dim is not None and mode != "append":

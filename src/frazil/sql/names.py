@@ -232,7 +232,7 @@ class Lookup:
             tables = self.tables(repository, at)
             raise NodeNotFoundError(
                 f"`{name}` must be a table of `{repository}`, got no group or array of this name"
-                f"{suggest(name, tables)}. The tables are {', '.join(tables[:20]) or 'none yet'}"
+                f"{suggest(name, tables) or '.'} The tables are {', '.join(tables[:20]) or 'none yet'}"
             )
         if at.session().workspace.require_node(node).array is None:
             return TablePlace(name, at, node, metadata=metadata)

@@ -167,10 +167,11 @@ def _dims(
         elif isinstance(each, exp.ColumnDef) and each.find(exp.PrimaryKeyColumnConstraint):
             given = [each.name]
     if not given:
-        for place in (each for each in views.read if each.metadata is None):
-            dims = place.grid().dims
-            if set(dims) <= set(columns):
-                return list(dims)
+        tables = (each for each in views.read if each.metadata is None)
+        given = max(
+            ([dim for dim in each.grid().dims if dim in columns] for each in tables), key=len, default=[]
+        )
+    if not given:
         raise misfit(
             f"A new table must have dimensions, got the columns {', '.join(columns)} only. Type PRIMARY KEY "
             "(time, lat, lon) after the columns, or TBLPROPERTIES ('dims' = 'time,lat,lon')"
@@ -185,7 +186,7 @@ def _create_view(views: StatementViews, tree: exp.Create) -> Result:
     if not tree.find(exp.TemporaryProperty):
         raise refused(
             "A view of tables of the catalog must be a view of the session: type CREATE TEMPORARY VIEW. "
-            "Derived arrays (repo.derive) are what a materialized view is for rows"
+            "Derived arrays (`frazil refresh`) are what a materialized view is for rows"
         )
     name = parts_of(tree.this)[-1]
     text = query.sql(views.engine.dialect)
@@ -261,7 +262,7 @@ def _add_columns(views: StatementViews, place: TablePlace, session: Session, act
     for each in fields:
         if each.name in table.names:
             raise AlreadyExistsError(f"`{place.name}` must not have the column, got {each.name}")
-    add_columns(session, place.group, pa.schema([*table.writable(), *fields]), {})
+    add_columns(session, place.group, pa.schema([*table.writable(), *fields]), {}, set)
 
 
 def _drop_column(views: StatementViews, place: TablePlace, session: Session, action: exp.Drop) -> None:

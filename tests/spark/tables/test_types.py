@@ -40,7 +40,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
 
 
 def plan_of(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().toString())  # type: ignore[operator]
+    return str(frame._jdf.queryExecution().toString())
 
 
 def test_a_query_reads_the_chunks_that_it_needs(spark: SparkSession, repo: frazil.Repository) -> None:
