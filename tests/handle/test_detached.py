@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import numpy as np
 import pytest
 import zarr
@@ -450,6 +449,7 @@ def test_requests_for_each_worker(tmp_path: Path) -> None:
 
 
 def wheel(path: Path) -> Any:
+    icechunk = pytest.importorskip("icechunk")
     return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
 
 
