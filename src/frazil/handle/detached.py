@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from frazil.arguments import wrong_type
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.conflicts import align_nodes, find_conflicts
 from frazil.changes.diff import (
@@ -118,9 +119,10 @@ class DetachedMerges(Integration):
         """
         self._context.require_version_2()
         require_writable(self.storage)
-        if isinstance(snapshot_ids, str):
-            raise TypeError("snapshot_ids must be a list of ids, got one text. Pass [snapshot_id]")
-        ids = tuple(sorted({resolve_id(each, self._context.catalog.repo_info) for each in snapshot_ids}))
+        given = list(snapshot_ids)
+        if isinstance(snapshot_ids, str) or not all(isinstance(each, str) for each in given):
+            raise wrong_type("snapshot_ids", snapshot_ids, "a list of ids")
+        ids = tuple(sorted({resolve_id(each, self._context.catalog.repo_info) for each in given}))
         if not ids:
             raise InvalidInputError(
                 "snapshot_ids must have at least one id, got none", ErrorKind.INVALID_SNAPSHOT_ID
