@@ -377,8 +377,13 @@ def read(
     spark = get_spark() if spark is None else spark
     at = Version.of(source, **version)
     text = _plan_text(at.repo, at.snapshot_id, where)
-    query = {"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
-    if not is_connect(spark) and "table" not in source_options.canonical(query):
+    table = source_options.canonical(options or {}).get("table")
+    # Some tables about a repository have no version, such as its snapshots.
+    of_table = source_options.TABLES.get(table or "")
+    has_version = of_table is None or "snapshot-id" in of_table
+    query = {"snapshot-id": at.snapshot_id} if has_version else {}
+    query |= {**(options or {}), **({} if where is None else {"where": where})}
+    if not is_connect(spark) and table is None:
         request = scan_request(at.session(), source_options.options_of(query, source_options.READ), columns)
         return jvm_table.frame_of_table(spark, request, register_repository(spark, at.repo), text)
     name = register_repository(spark, at.repo, f" {text}")
