@@ -22,6 +22,15 @@ from virtualizarr.parsers import HDFParser
 
 #: The number of threads is the number of slots of Spark. Processes were not measured.
 SCHEDULER: dict[str, Any] = {"scheduler": "threads", "num_workers": 2}
+#: How files that follow each other in time become one dataset.
+COMBINED: dict[str, Any] = {
+    "combine": "nested",
+    "concat_dim": "time",
+    "data_vars": "minimal",
+    "coords": "minimal",
+    "compat": "override",
+    "join": "override",
+}
 
 
 def create(path: str) -> icechunk.Repository:
@@ -34,16 +43,7 @@ def opened(path: str) -> icechunk.Session:
 
 def opened_files(files: Sequence[str]) -> xr.Dataset:
     """Open files as one dataset of dask, without the encodings of the files."""
-    data = xr.open_mfdataset(
-        files,
-        engine="h5netcdf",
-        combine="nested",
-        concat_dim="time",
-        data_vars="minimal",
-        coords="minimal",
-        compat="override",
-        join="override",
-    )
+    data = xr.open_mfdataset(files, engine="h5netcdf", **COMBINED)
     for variable in data.variables.values():
         variable.encoding = {}
     return data
@@ -69,12 +69,7 @@ def ingest_references(files: Sequence[str], path: str) -> None:
         [f"file://{name}" for name in files],
         ObjectStoreRegistry({"file://": LocalStore()}),
         HDFParser(),
-        combine="nested",
-        concat_dim="time",
-        data_vars="minimal",
-        coords="minimal",
-        compat="override",
-        join="override",
+        **COMBINED,
         loadable_variables=["time", "lat", "lon"],
     )
     data.virtualize.to_icechunk(session.store)

@@ -28,7 +28,7 @@ import frazil
 import frazil.pipeline as ops
 import frazil.xarray
 from frazil.cubed import Executor
-from frazil.spark import Selection, foreach_batch, read, read_stream, scan, write_stream, write_table
+from frazil.spark import Catalog, Selection, foreach_batch, read, read_stream, scan, write_stream, write_table
 
 ROWS = 32
 
@@ -238,16 +238,33 @@ def is_by_cubed(repo: frazil.Repository, left: int) -> None:
 # Tables
 
 
+def statements(repo: frazil.Repository, site: Site) -> list[tuple[Any, ...]]:
+    """Statements of the catalog: a new table, a join with its former version, and the rows afterwards."""
+    catalog = Catalog(site.spark, {"ice": repo})
+    new = site.spark.range(0, 60, 1, 6).selectExpr("id div 6 as y", "id % 6 as x", "id * 1.0D as v")
+    new.mapInArrow(_lost_on_the_way(site), new.schema).createOrReplaceTempView("new")
+    catalog.sql("CREATE TABLE ice.grid TBLPROPERTIES ('dims' = 'y,x') AS SELECT * FROM new")
+    repo.create_tag("made", repo.lookup_branch("main"))
+    catalog.sql("UPDATE ice.grid SET v = v + 100 WHERE y = 2")
+    catalog.sql(
+        "MERGE INTO ice.grid t USING (SELECT * FROM new WHERE y = 3) s ON t.y = s.y AND t.x = s.x "
+        "WHEN MATCHED AND s.x = 0 THEN UPDATE SET t.v = -1.0 WHEN NOT MATCHED THEN INSERT *"
+    )
+    changed = catalog.sql(
+        "SELECT n.y, n.x, n.v FROM ice.grid n JOIN ice.grid.tag_made o ON n.y = o.y AND n.x = o.x "
+        "WHERE n.v <> o.v ORDER BY n.y, n.x"
+    )
+    return list(map(tuple, changed.collect()))
+
+
+def are_changed(repo: frazil.Repository, rows: list[tuple[Any, ...]]) -> None:
+    assert rows == [*((2, x, 112.0 + x) for x in range(6)), (3, 0, -1.0)]
+
+
 def rows_and_back(repo: frazil.Repository, site: Site) -> dict[str, Any]:
     spark = site.spark
-    marks, victim = site.marks, site.victim
     frame = spark.range(0, 600, 1, 6).selectExpr("id div 30 as y", "id % 30 as x", "id / 7 as v")
-
-    def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
-        lose_the_second(marks, victim)
-
-    frame = frame.mapInArrow(passed, frame.schema)
+    frame = frame.mapInArrow(_lost_on_the_way(site), frame.schema)
     result = write_table(frame, ops.Target(repo, group="/table"), dims=["y", "x"], chunks={"y": 5, "x": 30})
     version = result.version
     source = read(spark, version, options={"group": "/table"}).where("y >= 15 and x < 3")
@@ -304,4 +321,5 @@ CASES = (
     Case("refresh", derived_arrays, follow, commits=6),
     Case("cubed", by_cubed, is_by_cubed, commits=2),
     Case("tables", rows_and_back, are_rows),
+    Case("statements", statements, are_changed, commits=3),
 )

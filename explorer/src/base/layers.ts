@@ -59,7 +59,7 @@ export function layered(nodes: readonly Linked[]): { items: Item[]; lines: Item[
   return { items: all, lines };
 }
 
-/** Sorts a column by the means of the neighbours on one side, and moves each item as near to its mean as the others let it. */
+/** Sorts a column by the means of the neighbours on one side. Each item moves as near to its mean as possible. */
 function settle(layer: Item[], side: "former" | "next"): void {
   const wanted = (item: Item): number =>
     item[side].length ? item[side].reduce((sum, { row }) => sum + row, 0) / item[side].length : item.row;

@@ -77,8 +77,8 @@ function failedLater(repository: Repository, name: string, audit: Audit): [strin
 type State = "broken" | "edited" | "behind" | "not known" | "current"; // the worst one first
 
 /**
- * The states of derived arrays, by what commits changed since the computation of each: its sources, or itself. It reads no
- * digests, so an array whose source got the same values again is "behind".
+ * The states of derived arrays, by what commits changed since the computation of each: its sources, or itself.
+ * It reads no digests, so an array whose source got the same values again is "behind".
  */
 export async function derivedStates(repository: Repository, snapshot: Snapshot): Promise<Map<Result, State>> {
   const states = new Map<Result, State>();

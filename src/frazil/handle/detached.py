@@ -215,8 +215,8 @@ class _Siblings:
             snapshot = LATE_SNAPSHOT.read(context.storage, id_)
             log = TRANSACTION_LOG.read(context.storage, id_)
             # Its files are read once, and there may be thousands of snapshots.
-            alone = replace(context, assets=Assets(context.storage, CacheLimits(0, 0)))
-            after = Workspace(alone, id_, snapshot=snapshot)
+            uncached = replace(context, assets=Assets(context.storage, CacheLimits(0, 0)))
+            after = Workspace(uncached, id_, snapshot=snapshot)
             before = self.parent.snapshot.nodes
             edits = node_changes_of_logs([log], before, snapshot.nodes)
             return change_set_between(

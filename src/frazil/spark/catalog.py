@@ -11,6 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
+from frazil.arrow.grid import Grid
 from frazil.arrow.row_jobs import RowSource
 from frazil.errors import InvalidInputError
 from frazil.handle.repository import Repository
@@ -41,12 +42,13 @@ class SparkSql:
         if place.metadata is not None:
             self._add(view, self.frame(metadata_rows(place, place.metadata)))
             return
-        names = [each.name for each in place.grid().columns]
-        where = " AND ".join(self._safe(place, conditions))
+        grid = place.grid()
+        names = [each.name for each in grid.columns]
+        where = " AND ".join(self._safe(grid, conditions))
         frame = scan(self._spark, place.version, columns=names, where=where, selection=place.selection)
         self._add(view, frame)
 
-    def _safe(self, place: TablePlace, conditions: Sequence[exp.Expr]) -> Iterator[str]:
+    def _safe(self, grid: Grid, conditions: Sequence[exp.Expr]) -> Iterator[str]:
         """Yield the conditions that a scan evaluates as Spark does. A time may be in another zone."""
         is_utc = str(self._spark.conf.get("spark.sql.session.timeZone")).lower() in _UTC
         for each in conditions:
@@ -55,7 +57,7 @@ class SparkSql:
             if text is None or (has_text and not is_utc):
                 continue
             try:
-                predicates(place.grid(), text)
+                predicates(grid, text)
             except InvalidInputError:  # a condition of Spark only
                 continue
             yield text

@@ -244,10 +244,14 @@ class Lookup:
         """Return the path of a node below another one; in upper or lower case."""
         workspace = version.session().workspace
         for each in inner:
+            above = path.rstrip("/")
+            if workspace.node(f"{above}/{each}") is not None:
+                path = f"{above}/{each}"
+                continue
             name = _chosen(each, list(workspace.children(path)))
             if name is None:
                 return None
-            path = f"{path.rstrip('/')}/{name}"
+            path = f"{above}/{name}"
         node = workspace.node(path)
         # A coordinate is a column of the table of its group.
         is_coordinate = (

@@ -116,12 +116,8 @@ class TableFiles:
             counts = [-(-length // step) for length, step in zip(target.shape, target.grid, strict=True)]
             if some and math.prod(counts) <= MOST_CHUNKS:  # what depends on others is computed in full
                 changed = np.unique(np.concatenate(some))
-                words = changed[:, None].astype(np.uint64) + seed
-                hashes.predict(
-                    target.path,
-                    partial(lambda *pair: pair, changed, words),
-                    math.prod(target.grid) * target.itemsize,
-                )
+                change = partial(_change, changed, seed)
+                hashes.predict(target.path, change, math.prod(target.grid) * target.itemsize)
         left_out, steps, names = (
             problems_of(report),
             report.dataset.steps,
@@ -211,3 +207,10 @@ def _number(label: Label, steps: Steps, *, is_end: bool = False) -> float:
     if isinstance(label, datetime) or not is_end:
         return float(cftime.date2num(moment, steps.units))
     return float(np.nextafter(cftime.date2num(moment + timedelta(days=1), steps.units), -np.inf))
+
+
+def _change(
+    changed: NDArray[np.int64], seed: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return the numbers of chunks, and two words for each that no other files give."""
+    return changed, changed[:, None].astype(np.uint64) + seed

@@ -13,7 +13,7 @@ A scan leaves out rows that do not meet the filters. Spark evaluates all filters
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from frazil.answers.conditions import Predicate, joined
 from frazil.spark.runtime.on_spark import causes_only
-from frazil.spark.tables.scan import Scan, ScanRequest, ScanTask, batches, row_bytes
+from frazil.spark.tables.scan import Scan, ScanRequest, ScanTask, batches, function_of, row_bytes
 from frazil.spark.tables.schemas import ColumnCondition, filter_comparison, pushed_conditions, to_spark
 
 _READ: Final = "org.apache.spark.sql.connector.read."
@@ -49,15 +49,8 @@ def frame_of_table(spark: SparkSession, request: ScanRequest, source: str, text:
 
 def _function(scan: Scan) -> bytes:
     """Return the function of a task, as Spark's own data source gives it to a worker."""
-    shared = pickle.dumps(scan)
-
-    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan: Scan = pickle.loads(shared)
-        for message in messages:
-            for task in message.column(0).to_pylist():
-                yield from batches(plan, pickle.loads(task))
-
-    command: bytes = cloudpickle.dumps((rows, to_spark(scan.schema)))  # type: ignore[no-untyped-call]
+    whole = function_of(scan, batches), to_spark(scan.schema)
+    command: bytes = cloudpickle.dumps(whole)  # type: ignore[no-untyped-call]
     return command
 
 

@@ -534,6 +534,21 @@ def table(scan: Scan, tasks: Sequence[ScanTask]) -> pa.Table:
 MOST_COLUMNS: Final = 32
 
 
+def function_of(
+    plan: Scan, work: Callable[[Scan, ScanTask], Iterator[pa.RecordBatch]]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what a worker of Spark runs: its batches have a task in each row of their last column."""
+    shared = pickle.dumps(plan)
+
+    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan_: Scan = pickle.loads(shared)
+        for batch in messages:
+            for task in batch.column(batch.num_columns - 1).to_pylist():
+                yield from work(scan_, pickle.loads(task))
+
+    return rows
+
+
 def frame_of_tasks(
     spark: SparkSession,
     plan: Scan,
@@ -542,15 +557,7 @@ def frame_of_tasks(
     schema: StructType | str,
 ) -> DataFrame:
     """Return the batches of a function of tasks, each of which is in a separate Spark partition."""
-    shared = pickle.dumps(plan)
-
-    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        scan_: Scan = pickle.loads(shared)
-        for batch in messages:
-            for task in batch.column(1).to_pylist():
-                yield from work(scan_, pickle.loads(task))
-
-    return _tasks(spark, plan, tasks).select("number", "task").mapInArrow(rows, schema)
+    return _tasks(spark, plan, tasks).select("number", "task").mapInArrow(function_of(plan, work), schema)
 
 
 def frame_of_rows(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask], text: str) -> DataFrame:
