@@ -64,7 +64,7 @@ readers: storage
 jobs: ROOMS survey
 pipeline.derivation: ROOMS jobs maintenance pipeline.transform pipeline.reductions
 pipeline.ingest: ROOMS jobs readers maintenance pipeline.derivation pipeline.transform
-pipeline.transform: ROOMS jobs pipeline.derivation
+pipeline.transform: ROOMS jobs pipeline.derivation cubed xarray
 pipeline.reductions: ROOMS jobs pipeline.derivation pipeline.transform
 pipeline.validation: ROOMS jobs pipeline.reductions
 pipeline.publishing: ROOMS jobs pipeline.derivation pipeline.validation

@@ -81,6 +81,7 @@ from frazil.pipeline.transform import cell as cell
 from frazil.pipeline.transform import coarsen as coarsen
 from frazil.pipeline.transform import crop as crop
 from frazil.pipeline.transform import map_blocks as map_blocks
+from frazil.pipeline.transform import map_datasets as map_datasets
 from frazil.pipeline.transform import materialize as materialize
 from frazil.pipeline.transform import pyramid as pyramid
 from frazil.pipeline.transform import rechunk as rechunk

@@ -343,6 +343,9 @@ class BlockRun:
         for path, attributes in outputs.group_attributes.items():
             add_attributes(session, path, attributes)
         items = [*self._transfer(session), *self._items(session, 0)]
+        if outputs.program is not None and not self.is_dry:
+            masks = {each.new[0].path: self.selections[n].mask for n, each in enumerate(outputs.computed)}
+            outputs.program.run(session, source, masks)
         return self._tasks(items, 0, None if source is session else source)
 
     def prepare_round(self, number: int, session: Session, values: list[Any]) -> Tasks:
@@ -508,7 +511,8 @@ class BlockRun:
                 selection = self.selections[index] = selection or self._select(session, each)
                 if len(selection.moves[0]):
                     _move_chunks(session, each, selection, self.outside)
-                items += block_items(index, each, selection.mask, self.engine)
+                if self.plan.outputs.program is None:
+                    items += block_items(index, each, selection.mask, self.engine)
                 if self.is_dry:
                     self._predict(session, each, selection)
         return sorted(items, key=lambda item: -item.work)  # a long task that starts last makes others wait
@@ -535,12 +539,14 @@ class BlockRun:
         temporary = {each.path for each in self.plan.outputs.temporary}
         if self.plan.in_place or new.path in temporary:
             return ChunkSelection(everything, None, nothing)
-        if not computed.reads or any(each.grid != new.grid for each in computed.new):
+        program = self.plan.outputs.program
+        paths = [each.path for each in computed.reads] if program is None else program.paths
+        if not paths or any(each.grid != new.grid for each in computed.new):
             return ChunkSelection(
                 everything, None, nothing, reason="the operation does not say what it reads"
             )
         results = {one.path for each in self.computed if each.round < computed.round for one in each.new}
-        origins = {each.path: session if each.path in results else source for each in computed.reads}
+        origins = {path: session if path in results else source for path in paths}
         arrays = {path: array_info(origin, path) for path, origin in origins.items()}
         most = max(math.prod(cells(each.shape, each.grid)) for each in (*arrays.values(), new))
         if most > MOST_CHUNKS:
@@ -549,7 +555,7 @@ class BlockRun:
         key = {
             "operation": self.operation.name,
             "arguments": arguments,
-            "inputs": [_metadata(arrays[each.path], is_input=True) for each in computed.reads],
+            "inputs": [_metadata(arrays[path], is_input=True) for path in paths],
             "outputs": [_metadata(each, is_input=False) for each in computed.new],
             "more": computed.key,
         }
@@ -559,7 +565,12 @@ class BlockRun:
         }
         key_hash = json_hash(key)
         text = key_hash.tobytes().hex()
-        digests = chunk_digests(key_hash, new.shape, new.grid, computed.reads, chunks)
+        plan = None if program is None else program.chunk_plan(source, new)
+        if plan is None:
+            digests = chunk_digests(key_hash, new.shape, new.grid, computed.reads, chunks)
+        else:
+            metadata = {path: _metadata(each, is_input=True) for path, each in arrays.items()}
+            digests = plan.digests(key_hash, chunks, metadata)
         if not self.view.is_refresh:
             return ChunkSelection(everything, digests, nothing, text)
         tables = {each.path: self._table(session, each.path) for each in computed.new}
@@ -589,7 +600,13 @@ class BlockRun:
                 mask[tuple(moves[0].T)] = False
         if not reason and any(table.key != text for table in stored):
             reason = "metadata that all of its values depend on have changed"
-        size = _bytes_read(mask, new, computed.reads, chunks) if self.is_dry else 0
+        size = 0
+        if self.is_dry:
+            size = (
+                _bytes_read(mask, new, computed.reads, chunks)
+                if plan is None
+                else plan.bytes_read(mask, chunks)
+            )
         return ChunkSelection(mask, digests, moves, text, reason, frozenset(edited), size)
 
 

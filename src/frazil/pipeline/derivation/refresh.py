@@ -49,7 +49,7 @@ from frazil.pipeline.derivation.operation import (
     owner_of,
 )
 from frazil.pipeline.reductions import anomalies, functions
-from frazil.pipeline.transform import block_functions, coarsening, rechunking, regridding, selection
+from frazil.pipeline.transform import block_functions, coarsening, programs, rechunking, regridding, selection
 from frazil.pipeline.transform.arrays import TABLES, ArrayInfo, array_info, coordinate_paths, names_of
 from frazil.pipeline.transform.block_job import compute_blocks
 from frazil.repository.paths import absolute
@@ -58,7 +58,7 @@ from frazil.repository.session.session import Session, scratch_session
 #: The modules whose operations a definition may name.
 OPERATION_MODULES: Final = (
     *(anomalies, functions),
-    *(block_functions, coarsening, rechunking, regridding, selection),
+    *(block_functions, coarsening, programs, rechunking, regridding, selection),
 )
 _LAYOUT: Final = ("chunk_grid", "codecs")
 _ATTEMPTS: Final = 3

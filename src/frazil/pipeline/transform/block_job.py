@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import zarr
@@ -36,7 +36,7 @@ from frazil.jobs.blocks import (
 from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import Target, Version
 from frazil.jobs.task_results import Outcome
-from frazil.pipeline.derivation.relations import Read
+from frazil.pipeline.derivation.relations import U64, Read, StoredChunks
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
     Json,
@@ -244,11 +244,36 @@ class DriverArray:
     values: Values
 
 
+class ChunkDependence(Protocol):
+    """What each chunk of a result depends on, where it is no box of an input."""
+
+    def digests(self, key: U64, chunks: Mapping[str, StoredChunks], metadata: Mapping[str, Any]) -> U64:
+        """Return the digests of all chunks, shape (*chunks, 2), from those of the inputs, by path."""
+
+    def bytes_read(self, mask: NDArray[np.bool_], chunks: Mapping[str, StoredChunks]) -> int:
+        """Return the stored bytes of the chunks of inputs that the chunks of a mask read."""
+
+
+class ArrayProgram(Protocol):
+    """A program that computes the arrays of an operation as a whole, in the place of blocks."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the inputs."""
+
+    def chunk_plan(self, session: Session, result: ArrayInfo) -> ChunkDependence:
+        """Return what the chunks of a result depend on."""
+
+    def run(self, session: Session, source: Session, masks: Mapping[str, NDArray[np.bool_]]) -> None:
+        """Compute the chunks of the masks, by the path of the result, in the arrays of a session."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputArrays:
     """All arrays that an operation makes. ``group_attributes`` are added to groups of the target, by path.
 
-    The ``temporary`` arrays are among the computed ones, and are deleted at the end.
+    The ``temporary`` arrays are among the computed ones, and are deleted at the end. With a ``program``, no
+    task computes the arrays.
     """
 
     computed: Sequence[ComputedArrays] = ()
@@ -256,6 +281,7 @@ class OutputArrays:
     coordinates: Sequence[DriverArray] = ()
     group_attributes: Mapping[str, Json] = field(default_factory=dict)
     temporary: Sequence[ArrayInfo] = ()
+    program: ArrayProgram | None = None
 
     @property
     def arrays(self) -> list[ArrayInfo]:

@@ -667,12 +667,16 @@ class ForkSession(Session):
     flush_async: Callable[..., Coroutine[Any, Any, str]] = awaitable(flush)
 
 
-def scratch_session(session: Session) -> Session:
-    """Return a session on the same version for changes that nobody commits: it stores no files of chunks."""
+def scratch_session(session: Session, *, stores_files: bool = False) -> Session:
+    """Return a session on the same version for changes that nobody commits.
+
+    Without ``stores_files`` it stores no files of chunks: all chunks are inline.
+    """
     context, id_ = session.workspace.context, session.workspace.snapshot_id
-    settings = replace(context.settings, inline_chunk_threshold_bytes=sys.maxsize)
-    workspace = Workspace(replace(context, settings=settings), id_)
-    return Session(SessionState(workspace, "", SessionMode.writable, sys.maxsize))
+    if not stores_files:
+        settings = replace(context.settings, inline_chunk_threshold_bytes=sys.maxsize)
+        context = replace(context, settings=settings)
+    return Session(SessionState(Workspace(context, id_), "", SessionMode.writable, sys.maxsize))
 
 
 def state_of(session: Session) -> SessionState:
