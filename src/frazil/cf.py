@@ -251,8 +251,8 @@ class Coding:
         """Return an element that decodes as missing: the first fill value, NaN or NaT. None if none does."""
         if self.fills:
             return self.fills[0]
-        if self.dtype.kind == "f":
-            return self.dtype.type(np.nan)
+        if self.dtype.kind in "fc":
+            return self.dtype.type(np.nan if self.dtype.kind == "f" else complex(np.nan, np.nan))
         if self.dtype.kind in "mM":
             return np.array("NaT", self.dtype)[()]
         return None

@@ -20,23 +20,23 @@ from frazil.spark import Target, read, scan, write_table
 
 ZONE = "America/New_York"
 EAST, SUMMER = timezone(timedelta(hours=-5)), timezone(timedelta(hours=-4))
-_NAMES = ("x", "t", "n", "d", "f", "k", "g", "s", "b", "i", "w")
+_NAMES = ("x", "t", "n", "d", "f", "k", "g", "s", "b", "i", "w", "z")
 _TYPES = (
     *("bigint", "timestamp", "timestamp_ntz", "date", "double", "double", "float", "string", "boolean"),
-    *("smallint", "bigint"),
+    *("smallint", "bigint", "struct<real:double,imag:double>"),
 )
 _NAN = float("nan")
 #: The second hour of one o'clock, an hour that the clock of New York does not have, and old and far times.
 ROWS: list[tuple[Any, ...]] = [
     (
         *(0, datetime(2024, 11, 3, 1, 30, tzinfo=SUMMER), datetime(2024, 3, 10, 2, 30), date(2024, 3, 10)),
-        *(1.5, _NAN, 0.1, "ab", True, 3, 2**53 + 1),
+        *(1.5, _NAN, 0.1, "ab", True, 3, 2**53 + 1, (1.5, -2.0)),
     ),
     (
         *(1, datetime(2024, 11, 3, 1, 30, tzinfo=EAST), datetime(1890, 1, 1, 0, 0, 1), date(1, 1, 1)),
-        *(-0.0, None, 0.25, "", False, -32768, -5),
+        *(-0.0, None, 0.25, "", False, -32768, -5, (0.0, 1e300)),
     ),
-    (2, None, None, None, None, 2.0, None, None, None, None, -(2**63)),
+    (2, None, None, None, None, 2.0, None, None, None, None, -(2**63), (_NAN, 0.0)),
     (
         *(
             3,
@@ -44,7 +44,7 @@ ROWS: list[tuple[Any, ...]] = [
             datetime(9999, 12, 31, 23, 59),
             date(9999, 12, 31),
         ),
-        *(1e300, -_NAN, -1.0, "été", True, 0, 7),
+        *(1e300, -_NAN, -1.0, "été", True, 0, 7, (0.1, 0.1)),
     ),
     (
         4,
@@ -58,6 +58,7 @@ ROWS: list[tuple[Any, ...]] = [
         None,
         -7,
         0,
+        (-7.25, float("inf")),
     ),
 ]
 #: Conditions that Spark evaluates on the rows, and that may leave out what a query reads.
@@ -107,6 +108,7 @@ CONDITIONS = (
     ),
     *("w = 9007199254740993", "w > 9007199254740992", "w <= -9223372036854775808", "w = 7.0"),
     *("i = 3 OR i < -1", "i = 3 OR s = 'b%'", "(i = 3 OR d IS NULL) AND x > 1", "NOT (i = 3 OR b)"),
+    *("z.real > 0", "z.imag = 0.1D AND x > 1", "z.real = double('NaN')", "z IS NULL"),
     *("x = 3 AND f > 1", "x IN (1, 3)", "false", "x > 1 OR NULL"),
 )
 

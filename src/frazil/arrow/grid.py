@@ -47,6 +47,11 @@ _WIDER: Final[dict[str, pa.DataType]] = {
     "uint64": pa.int64(),
     "float16": pa.float32(),
 }
+#: A complex number is a pair of numbers, because neither Arrow nor Spark has complex numbers.
+COMPLEX: Final[dict[str, pa.DataType]] = {
+    name: pa.struct([("real", part), ("imag", part)])
+    for name, part in (("complex64", pa.float32()), ("complex128", pa.float64()))
+}
 _TYPES_OF_KINDS: Final[dict[str, pa.DataType]] = {
     **dict.fromkeys("UTO", pa.string()),
     **dict.fromkeys("SV", pa.binary()),
@@ -152,6 +157,8 @@ def _type_of(dtype: np.dtype[Any]) -> pa.DataType | None:
         return None
     if dtype.kind in "biuf" and dtype.itemsize <= 8:
         return _WIDER.get(dtype.name) or pa.from_numpy_dtype(dtype.newbyteorder("="))
+    if dtype.kind == "c":
+        return COMPLEX.get(dtype.name)
     return _TYPES_OF_KINDS.get(dtype.kind)
 
 
@@ -191,6 +198,10 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
         return pa.array(as_texts(data).astype(object), pa.string(), mask=null, from_pandas=False)
     if kind in "SV":
         return pa.array(data.tolist(), pa.binary(), mask=null)
+    if kind == "c":
+        parts = [np.ascontiguousarray(part, part.dtype.newbyteorder("=")) for part in (data.real, data.imag)]
+        is_null = None if null is None else pa.array(null)
+        return pa.StructArray.from_arrays(list(map(pa.array, parts)), fields=list(column), mask=is_null)
     is_large = column == pa.int64() and data.dtype == np.uint64
     if is_large and data.size and int(data.max()) > np.iinfo(np.int64).max:
         raise misfit(f"Numbers must be below 2**63, the largest integer of a column, got {int(data.max())}")

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from frazil.arguments import conflicting, misfit, require_choice
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
-from frazil.arrow.grid import COLUMN_TYPE, decoder, dims_of, is_number
+from frazil.arrow.grid import COLUMN_TYPE, COMPLEX, decoder, dims_of, is_number
 from frazil.arrow.write_layout import (
     NAN_AS_TEXT,
     UNITS,
@@ -275,9 +275,14 @@ def create_array(
         dtype = str
     elif pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
         dtype = np.dtype(column.to_pandas_dtype()).name
+    elif column in COMPLEX.values():
+        dtype = next(each for each, kind in COMPLEX.items() if kind == column)
     else:
-        raise misfit(f"The column {name} must have numbers, booleans, text, times or durations, got {column}")
-    fill: Any = None
+        raise misfit(
+            f"The column {name} must have numbers, booleans, text, times, durations, or complex numbers as "
+            f"STRUCT<real: DOUBLE, imag: DOUBLE>, got {column}"
+        )
+    fill: Any = complex(np.nan, np.nan) if column in COMPLEX.values() else None
     if has_nulls and pa.types.is_boolean(column):
         dtype, attributes = "int8", dict([BOOLEAN])
     if name not in dims and dtype is str:

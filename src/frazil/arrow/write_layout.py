@@ -60,6 +60,12 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     """
     plain = as_type(values, decoder.type, name)
     null = plain.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(plain.type):  # a complex number: without one of its parts it is missing
+        elements = np.empty(len(plain), decoder.coding.dtype)
+        for part, target in zip(plain.flatten(), (elements.real, elements.imag), strict=True):
+            null = null | part.is_null().to_numpy(zero_copy_only=False)
+            target[:] = to_numpy(pc.fill_null(part, 0))
+        return decoder.coding.encode(elements, null, name=f"The column {name}")
     if plain.null_count and not (pa.types.is_string(plain.type) or pa.types.is_binary(plain.type)):
         zero = pa.scalar(0, pa.int32() if pa.types.is_date(plain.type) else pa.int64())
         plain = pc.fill_null(plain, False if pa.types.is_boolean(plain.type) else zero.cast(plain.type))
@@ -122,6 +128,7 @@ _KINDS: Final = (
     lambda each: pa.types.is_string(each) or pa.types.is_large_string(each) or pa.types.is_string_view(each),
     lambda each: pa.types.is_timestamp(each) or pa.types.is_date(each),
     pa.types.is_duration,
+    pa.types.is_struct,
 )
 
 
@@ -454,6 +461,8 @@ def distinct_values(columns: Sequence[Any]) -> pa.Array:
 def rows_digest(rows: pa.Table) -> int:
     """Return the sum of the hashes of all rows, modulo 2**64: it does not depend on their order."""
     hashes = np.zeros(rows.num_rows, np.uint64)
+    while any(pa.types.is_struct(each.type) for each in rows.schema):
+        rows = rows.flatten()
     for column in map(pa.ChunkedArray.combine_chunks, rows.columns):
         kind = column.type
         if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind):

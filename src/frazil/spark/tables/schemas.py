@@ -63,6 +63,8 @@ def to_spark_type(arrow: pa.DataType) -> spark.DataType:
     """Return the type of a column in Spark."""
     if pa.types.is_list(arrow):
         return spark.ArrayType(to_spark_type(arrow.value_type))
+    if pa.types.is_struct(arrow):
+        return to_spark(pa.schema(list(arrow)))
     return _SPARK[arrow]
 
 
@@ -76,6 +78,8 @@ def to_arrow_type(column: spark.DataType, name: str) -> pa.DataType:
     """Return the Arrow type. Raise ``InvalidInputError`` for a type that a column cannot have."""
     if isinstance(column, spark.ArrayType):
         return pa.list_(to_arrow_type(column.elementType, name))
+    if isinstance(column, spark.StructType):
+        return pa.struct([(each.name, to_arrow_type(each.dataType, name)) for each in column.fields])
     arrow = _ARROW.get(column)
     if arrow is None and isinstance(column, spark.StringType):
         return pa.string()  # with a collation, or a length
