@@ -117,7 +117,7 @@ obstore, urllib3: storage
 yaml: repository.settings pipeline.validation
 zarr: answers arrays arrow zarr_names zarr_pipeline zarr_store xarray xarray_engine fsspec_filesystem dask \
     jobs readers OPERATIONS spark.tables cubed sql cli testing
-cubed: cubed
+cubed: cubed pipeline.transform
 xarray: xarray xarray_engine jobs readers OPERATIONS spark.tables testing
 dask: dask xarray testing
 fsspec: fsspec_filesystem

@@ -147,17 +147,6 @@ class Executor(DagExecutor):
         for session, forks in written:
             session.merge(*forks)
 
-    def chunks_of(self, pipeline: CubedPipeline) -> list[Any]:
-        """Return the chunks that an operation computes: all chunks of its output.
-
-        Args:
-            pipeline: The operation.
-
-        Returns:
-            The coordinates of the chunks.
-        """
-        return list(pipeline.mappable)
-
     def _run(
         self,
         engine: Engine,
@@ -169,7 +158,7 @@ class Executor(DagExecutor):
         """Run an operation. Yields the session that it writes to, and the forks with the changes."""
         config, session = pipeline.config, _session_of(pipeline.config)
         base = None if session is None else session.fork()
-        chunks = self.chunks_of(pipeline)
+        chunks = list(pipeline.mappable)
         size = _batch(len(chunks), engine)
         expected = -(-len(chunks) // size)
         if digests.keys() >= config.writes_map.keys():

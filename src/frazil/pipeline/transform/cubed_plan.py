@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from typing import Any, Final, override
 
@@ -346,10 +346,9 @@ def _needed(
 class PartExecutor(Executor):
     """An executor that computes some chunks of the results, by the path of the result, and what they need."""
 
-    def __init__(self, wanted: Mapping[str, NDArray[np.bool_]], engine: Any) -> None:
+    def __init__(self, masks: Mapping[str, NDArray[np.bool_]], engine: Any) -> None:
         super().__init__(engine)
-        self._wanted = wanted
-        self._chunks = dict[int, set[Shape]]()
+        self._masks = masks
 
     @override
     def execute_dag(self, dag: Any, callbacks: Any = None, **options: Any) -> None:
@@ -359,16 +358,16 @@ class PartExecutor(Executor):
             proxies = operation.config.writes_map.values()
             for name, proxy in zip(operation.outputs, proxies, strict=True):
                 if isinstance(proxy.array, RegionArray):
-                    wanted[name] = _places(self._wanted[proxy.array.path])
+                    wanted[name] = _places(self._masks[proxy.array.path])
+        chunks: dict[int, list[Shape]] = {}
         for operation, at in _needed(operations, wanted):
-            self._chunks.setdefault(id(operation.config), set()).add(at)
+            chunks.setdefault(id(operation.config), []).append(at)
+        dag = dag.copy()
+        for _, node in visit_nodes(dag):
+            pipeline = node["pipeline"]
+            if isinstance(pipeline.config, BlockwiseSpec):
+                node["pipeline"] = replace(pipeline, mappable=chunks.get(id(pipeline.config), []))
         super().execute_dag(dag, callbacks, **options)
-
-    @override
-    def chunks_of(self, pipeline: Any) -> list[Any]:
-        """Return the chunks that the run needs."""
-        needed = self._chunks.get(id(pipeline.config), set())
-        return [each for each in pipeline.mappable if tuple(each) in needed]
 
 
 def run_part(arrays: Iterable[Any], targets: Sequence[Any], masks: Mapping[str, Any], engine: Any) -> None:
