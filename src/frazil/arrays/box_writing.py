@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Buffer, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -23,6 +23,9 @@ import numpy as np
 import zarr
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
+from zarr.core.array_spec import ArrayConfig
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore, StorePath
 
 from frazil.arrays.box_reading import read_chunks
 from frazil.arrays.element_statistics import STATISTICS_ATTRIBUTE, Meaning, chunk_rows, meaning_of
@@ -36,6 +39,7 @@ from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import I64, U32
 from frazil.repository.session.workspace import Workspace
 from frazil.threads import SIZES, Purpose, shared_pool
+from frazil.zarr_store.array_metadata import stored_metadata
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,6 +202,22 @@ def fill_box(array: zarr.Array[Any], box: Bounds, value: Any, *, only_whole: boo
         if first == end:
             return
         rest[axis] = (first, end)
+
+
+def filled_chunk(
+    document: bytes, path: str, at: tuple[int, ...], data: Buffer, boxes: Iterable[Bounds]
+) -> bytes | None:
+    """Return the bytes of a chunk after boxes of its array got the fill value; None if it has no other."""
+    metadata = stored_metadata(document, path)
+    key = metadata.encode_chunk_key(at)
+    chunks: dict[str, Any] = {key: default_buffer_prototype().buffer.from_bytes(bytes(data))}
+    config = ArrayConfig(order="C", write_empty_chunks=False)
+    place = StorePath(MemoryStore(chunks), "")
+    scratch: zarr.Array[Any] = zarr.Array(zarr.AsyncArray(metadata, place, config))
+    for box in boxes:
+        scratch[_slices(box)] = metadata.fill_value
+    left: bytes | None = chunks[key].to_bytes() if key in chunks else None
+    return left
 
 
 def _slices(box: Bounds) -> tuple[slice, ...]:

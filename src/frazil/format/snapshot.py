@@ -376,6 +376,22 @@ class SnapshotTable(LateFields):
         """Return the table with other parents (rows) and pruned logs for all snapshots."""
         return replace(self, _parents=parents, _pruned=pruned)
 
+    def renamed(self, ids: U8, metadata: list[dict[str, Any]] | None, pruned: Ragged) -> SnapshotTable:
+        """Return the table with other ids and pruned logs, and with other metadata unless they are None."""
+        order = np.argsort(id_keys(ids), kind="stable")
+        number = np.full(len(order) + 1, -1, np.int32)
+        number[order] = np.arange(len(order), dtype=np.int32)
+        items = self._metadata if metadata is None else MetadataColumn.of(list(metadata))
+        return SnapshotTable(
+            ids[order],
+            number[self._parents[order]],
+            self._flushed[order],
+            self._messages.take(order),
+            items.take(order),
+            pruned.take(order),
+            self._source,
+        )
+
     def violations(self) -> Iterator[Violation]:
         """Yield the broken rules that readers do not need."""
         count, parents = len(self), self._parents

@@ -37,7 +37,15 @@ from frazil.repository.paths import absolute
 from frazil.survey.survey import Bounds, Progress, progress_of
 
 if TYPE_CHECKING:
-    from frazil.maintenance import Decision, DoctorReport, Retention, RetentionReport, StatisticsReport
+    from frazil.maintenance import (
+        Decision,
+        DoctorReport,
+        Retention,
+        RetentionReport,
+        StatisticsReport,
+        Withdrawal,
+        WithdrawalCertificate,
+    )
 
 
 @checks_arguments
@@ -392,6 +400,81 @@ class Upkeep(Recovery):
         )
         work = maintenance.Compaction(self._repo._context, commits, limits, engine, progress_of(progress))
         return UpkeepPlan("compact", work.plan, work.finish)
+
+    def forget(
+        self,
+        data: str | Sequence[str] | Mapping[str, Any] = (),
+        *,
+        sources: str | Sequence[str] = (),
+        progress: Progress | None = None,
+    ) -> UpkeepPlan[Withdrawal, WithdrawalCertificate]:
+        """Plan the withdrawal of data from all versions, such as those of a participant.
+
+        Afterwards, the elements have the fill value in every version, branch and tag, and no stored file has
+        their bytes. Versions with the data get new ids, and keep their refs, messages, times and metadata.
+
+        An array is found by its path in any version, and followed by its id through renames. A chunk that is
+        partly in a box is written again. References outside of the boxes to the same bytes stay, and the
+        report counts these bytes. References to foreign objects are removed, and the objects stay.
+
+        Args:
+            data: The paths of arrays or groups, or a dict from paths to boxes. A box is an index without
+                steps and negative positions, such as ``(slice(0, 10), 3)``. A list has several boxes, and
+                ``None`` is the whole node.
+            sources: URLs of foreign objects, or patterns as in ``fnmatch``. All references to them are
+                removed.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. It counts manifests, and requests that delete files.
+
+        Returns:
+            The plan. Its ``report`` has the versions and files with the data, and what cannot be removed.
+            `UpkeepPlan.apply` removes the data, and returns the certificate. If it is killed, another call
+            ends the work.
+
+        Raises:
+            NodeNotFoundError: If no version has a node at a path.
+            InvalidInputError: ``invalid-argument`` for a box that does not fit, or without any data.
+            ConflictError: If others updated the repository in all attempts. No version was changed.
+            SessionStateError: ``branch-protected`` if a protection forbids to move a branch.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` in a repository of spec version 1.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="two participants") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(1, 5), chunks=(2,))
+            >>> plan = repo.upkeep.forget({"t": slice(0, 2)})
+            >>> plan.report.counts["references"], plan.report.branches
+            (1, ('main',))
+            >>> plan.apply().ok
+            True
+            >>> frazil.read(repo.readonly_session("main"), "t").tolist()
+            [0, 0, 3, 4]
+        """
+        self._repo._context.require_version_2()
+        wanted = maintenance.Wanted.of(data, sources)
+        work = maintenance.Forgetting(self._repo._context, wanted, progress_of(progress))
+
+        def perform() -> WithdrawalCertificate:
+            require_writable(self._repo._context.storage)
+            return work.finish()
+
+        return UpkeepPlan("forget", work.plan, perform)
+
+    def certificates(self) -> list[WithdrawalCertificate]:
+        """Read what is stored, and return the certificate of each withdrawal of `Upkeep.forget`.
+
+        Returns:
+            The certificates, the oldest first. ``ok`` is true if nothing of the data is left.
+
+        Examples:
+            >>> import frazil
+            >>> frazil.Repository.create(frazil.in_memory_storage()).upkeep.certificates()
+            []
+        """
+        context = self._repo._context
+        return [maintenance.certify(context, each) for each in maintenance.removals(context.storage)]
 
     def rewrite_manifests(
         self,

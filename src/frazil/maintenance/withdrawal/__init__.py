@@ -1,0 +1,1 @@
+"""The withdrawal of data from all versions and files, with a certificate."""

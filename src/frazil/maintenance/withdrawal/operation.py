@@ -1,0 +1,572 @@
+"""The withdrawal of data from all versions.
+
+    survey   1. Read all versions that `repo` or one of its backups lists, and all stored manifests. Each
+                manifest with references in the data is written again without them, once for all versions.
+                A chunk that is partly in the data is written again with the fill value there.
+             2. Write the versions that use such manifests again, with their logs, under new ids.
+    update   3. Store the record of the withdrawal, then the new versions in one conditional write of `repo`.
+                If another update came first, the survey reads what is new.
+    finish   4. Name the new versions in the backups, too.
+             5. Delete the chunk files of the data. In packs with other chunks, its bytes become zeros.
+             6. Delete the old manifests, statistics, logs and snapshots.
+             7. Store the record as done, and read what is stored for the certificate.
+
+Steps 4 to 7 use only the record and what is stored, so a second call ends a withdrawal that was killed. No
+version refers to a file when it is deleted. A pack is written again under its own id, and its other chunks
+stay where they are, so versions without the data do not change. The entry of the update in the ops log is
+that of a collection, so commits of sessions look whether their files still exist.
+
+The bytes of a pack that no version uses may be an earlier copy of the data. They become zeros, too, unless
+the file is younger than a lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from operator import is_not
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.display import Record, Shown, counted, literal
+from frazil.errors import ConflictError, ErrorKind, FormatError
+from frazil.format.chunk_table import ChunkKind, ChunkTable
+from frazil.format.columns import U8, Ragged, structs
+from frazil.format.ids import (
+    CHUNKS,
+    MANIFESTS,
+    NODE_ID_BYTES,
+    OBJECT_ID_BYTES,
+    SNAPSHOTS,
+    STATISTICS,
+    TRANSACTIONS,
+    id_keys,
+    id_list,
+    id_matrix,
+    ids_to_text,
+    manifest_key,
+    snapshot_key,
+    transaction_key,
+)
+from frazil.format.nodes import NodeTable
+from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind, decode_repo_info, encode_repo_info
+from frazil.format.snapshot import ManifestFiles, encode_snapshot
+from frazil.format.transaction_log import encode_transaction_log
+from frazil.maintenance.collection import DeleteLimits, Sweeper
+from frazil.maintenance.withdrawal.certificate import (
+    AT_ONCE,
+    WITHDRAWALS,
+    Removal,
+    WithdrawalCertificate,
+    backup_keys,
+    certify,
+    inline_digests,
+    names_any,
+    removals,
+    stored_inline,
+    table_of,
+)
+from frazil.maintenance.withdrawal.selection import ArrayCut, PartialChunks, Wanted, array_cuts
+from frazil.maintenance.withdrawal.spans import ChunkFiles, Mask, Spans, erase
+from frazil.repository.catalog.assets import MANIFEST, TRANSACTION_LOG, with_read_statistics
+from frazil.repository.catalog.collection_guard import (
+    STAGING,
+    CollectionRecord,
+    LeaseLimit,
+    announce,
+    new_key,
+)
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.repo_changes import require_online
+from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_object_id
+from frazil.repository.session.commit_files import NewManifest, manifest_files, put_manifests, uploading
+from frazil.storage.checks import skip_damage, skip_missing
+from frazil.survey.columns import among, distinct, list_objects, no_ids
+from frazil.survey.survey import NO_PROGRESS, Progress, reachable, side_by_side
+
+#: The number of updates of others during a withdrawal after which it gives up.
+_TRIES: Final = 20
+#: The number of manifests whose spans are united at a time.
+_GATHERED: Final = 64
+_PAIR_BYTES: Final = OBJECT_ID_BYTES + NODE_ID_BYTES
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Withdrawal(Record, shown_as="ops.Withdrawal"):
+    """What a withdrawal would remove, and where the data are.
+
+    Attributes:
+        what: The data in words.
+        arrays: The paths of the arrays, in all versions.
+        versions: The id of each version with the data.
+        branches: The branches with such a version in their history.
+        tags: The tags with such a version in their history.
+        backups: The backups of ``repo`` that name such a version.
+        detached: The versions with the data that no branch and no tag leads to.
+        manifests: The manifests with references to the data.
+        statistics: The files with statistics of their chunks.
+        chunk_files: The chunk files that are deleted.
+        packs: The chunk files with other chunks, in which bytes become zeros.
+        counts: ``references`` in all manifests, ``partial_chunks`` among them, ``bytes_removed`` from chunk
+            files, ``bytes_shared``, which stay because references outside of the data use them, and
+            ``bytes_unused``, which no version uses and which become zeros.
+        sources: The URLs of foreign objects to which references are removed. The objects stay.
+        unresolved: What the withdrawal cannot remove, with what to do.
+    """
+
+    what: tuple[str, ...]
+    arrays: tuple[str, ...]
+    versions: tuple[str, ...]
+    branches: tuple[str, ...]
+    tags: tuple[str, ...]
+    backups: tuple[str, ...]
+    detached: tuple[str, ...]
+    manifests: tuple[str, ...]
+    statistics: tuple[str, ...]
+    chunk_files: tuple[str, ...]
+    packs: tuple[str, ...]
+    counts: Mapping[str, int] = field(hash=False)
+    sources: tuple[str, ...]
+    unresolved: tuple[str, ...]
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        for name in (each.name for each in fields(self)):
+            value = getattr(self, name)
+            is_long = isinstance(value, tuple) and len(value) > _SHOWN
+            yield name, f"{len(value):,}" if is_long else literal(list(value) if value == () else value)
+
+
+#: Longer lists are printed as their length.
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManifestCut:
+    """What one manifest has of the data, and of other bytes of chunk files.
+
+    ``files`` are the new manifests. ``uses`` are pairs of the old manifest and an array with other
+    references, (k, 20), and ``new`` the new manifest of each.
+    """
+
+    live: Spans
+    gone: Spans
+    files: ManifestFiles = field(default_factory=ManifestFiles.empty)
+    uses: U8 = field(default_factory=lambda: np.zeros((0, _PAIR_BYTES), np.uint8))
+    new: U8 = field(default_factory=no_ids)
+    inline: U8 = field(default_factory=no_ids)
+    sources: tuple[str, ...] = ()
+    references: int = 0
+    partial: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Found:
+    """What a withdrawal has read, and written again. It grows if other updates come in between."""
+
+    files: ChunkFiles
+    cuts: Mapping[bytes, ArrayCut] = field(default_factory=dict)
+    #: All versions that `repo` or a backup lists, with their metadata; those whose files exist.
+    metadata: dict[bytes, dict[str, Any]] = field(default_factory=dict)
+    versions: list[bytes] = field(default_factory=list)
+    backups: dict[str, U8] = field(default_factory=dict)
+    #: Manifests of versions that were read, and all manifests with references in the data.
+    seen: set[bytes] = field(default_factory=set)
+    cut: dict[bytes, ManifestCut] = field(default_factory=dict)
+    #: The new ids of snapshots.
+    names: dict[bytes, bytes] = field(default_factory=dict)
+    live: Spans = field(default_factory=Spans)
+    #: Files that cannot be read, or that a lease protects.
+    unread: dict[str, None] = field(default_factory=dict)
+
+
+class Forgetting:
+    """One withdrawal: its plan, and the withdrawal itself."""
+
+    def __init__(self, context: Context, wanted: Wanted, progress: Progress = NO_PROGRESS) -> None:
+        self._context, self._storage = context, context.storage
+        self._wanted, self._matches = wanted, wanted.matches()
+        self._progress = progress
+        self._partial = PartialChunks(context.chunk_access())
+
+    def plan(self) -> Withdrawal:
+        """Return what the withdrawal would remove."""
+        info, now, storage = self._context.catalog.full_repo_info(), now_us(), self._storage
+        require_online(info)
+        leases = LeaseLimit(storage, now, now)
+        found = Found(ChunkFiles.of(list_objects(storage, CHUNKS)))
+        self._survey(info, found, leases.refresh(), writes=False)
+        removal = self._removal(found, leases.older_than, "")
+        is_affected = among(info.table.ids(), removal.old)
+        unlisted = removal.old[~among(removal.old, info.table.ids())]
+        detached = np.concatenate([info.table.ids()[is_affected & ~reachable(info)], unlisted])
+        statistics = list_objects(storage, STATISTICS)
+        return Withdrawal(
+            what=removal.what,
+            arrays=tuple(sorted({path for cut in found.cuts.values() for path in cut.paths})),
+            versions=tuple(ids_to_text(removal.old)),
+            branches=_refs_with(info, info.branches, is_affected),
+            tags=_refs_with(info, info.tags, is_affected),
+            backups=tuple(key for key, ids in sorted(found.backups.items()) if among(ids, removal.old).any()),
+            detached=tuple(ids_to_text(detached)),
+            manifests=tuple(ids_to_text(removal.manifests)),
+            statistics=tuple(ids_to_text(statistics.ids[among(statistics.ids, removal.manifests)])),
+            chunk_files=tuple(ids_to_text(removal.chunks)),
+            packs=tuple(ids_to_text(distinct([removal.packs]))),
+            counts=removal.counts,
+            sources=removal.sources,
+            unresolved=tuple(self._unresolved(found, removal, leases)),
+        )
+
+    def finish(self) -> WithdrawalCertificate:
+        """Remove the data, and return the certificate."""
+        catalog, storage = self._context.catalog, self._storage
+        require_online(catalog.repo_info())
+        record, now, _ = announce(storage)
+        try:
+            for earlier in removals(storage):
+                if not earlier.done and names_any(catalog.full_repo_info(), earlier.old):
+                    storage.delete([earlier.key])  # it was killed before its update
+                elif not earlier.done:
+                    self._finish(earlier)
+            removal = self._finish(self._update(record, now))
+        finally:
+            record.end(storage, leaves_mark=False)
+        return certify(self._context, removal)
+
+    # The survey
+
+    def _survey(self, info: RepoInfo, found: Found, older_than: int, *, writes: bool) -> None:
+        """Do step 1, as far as it has not been done, and choose the new ids of step 2."""
+        self._list_versions(info, found)
+        tables = [self._context.assets.snapshot(id_).nodes for id_ in found.versions]
+        found.cuts = array_cuts(lambda: tables, self._wanted)
+        uses = [nodes.manifest_ids() for nodes in tables]
+        used, stored = distinct(uses), list_objects(self._storage, MANIFESTS)
+        unused = stored.select_files(~among(stored.ids, used))
+        found.unread |= dict.fromkeys(unused.select_files(unused.modified >= older_than).keys())
+        unused = unused.select_files(unused.modified < older_than)
+        has_statistics = set(id_list(list_objects(self._storage, STATISTICS).ids)) if writes else set()
+        todo = [(id_, True) for id_ in id_list(used) if id_ not in found.seen]
+        todo += [(id_, False) for id_ in id_list(unused.ids) if id_ not in found.cut]
+        self._progress.expect(len(todo))
+
+        def cut(item: tuple[bytes, bool]) -> ManifestCut | None:
+            id_, is_used = item
+            if is_used:
+                return self._cut(found, id_, writes=writes, has_statistics=id_ in has_statistics)
+            with skip_missing(), skip_damage():
+                return replace(self._cut(found, id_, writes=False, has_statistics=False), live=Spans())
+            return None
+
+        live = [found.live]
+        for (id_, is_used), part in zip(todo, side_by_side(todo, cut, AT_ONCE), strict=True):
+            self._progress.advance()
+            if part is None:
+                found.unread[manifest_key(id_)] = None
+                continue
+            found.seen |= {id_} if is_used else set()
+            live = [Spans.union([*live, part.live])] if len(live) > _GATHERED else [*live, part.live]
+            if part.references:
+                found.cut[id_] = replace(part, live=Spans())
+        found.live = Spans.union(live)
+        changed = id_matrix(list(found.cut))
+        new = [id_ for id_, ids in zip(found.versions, uses, strict=True) if among(ids, changed).any()]
+        while new := [id_ for id_ in new if id_ not in found.names]:  # and those that name them as parents
+            found.names |= {id_: new_object_id() for id_ in new}
+            texts, known = _texts(found.names), found.metadata
+            new = [id_ for id_ in found.versions if _with_texts(known[id_], texts) is not known[id_]]
+
+    def _list_versions(self, info: RepoInfo, found: Found) -> None:
+        """Note all versions that `repo` and the backups list, and whose files exist."""
+
+        def add(state: RepoInfo) -> U8:
+            ids = state.table.ids()
+            rows = np.flatnonzero(~among(ids, id_matrix(list(found.metadata))))
+            found.metadata |= dict(zip(id_list(ids[rows]), state.table.metadata(rows), strict=True))
+            return ids
+
+        add(info)
+        for key in backup_keys(self._storage):
+            try:
+                with skip_missing():
+                    if key not in found.backups:
+                        found.backups[key] = add(decode_repo_info(self._storage.get(key), key))
+            except FormatError:
+                found.unread[key] = None
+        stored = list_objects(self._storage, SNAPSHOTS).ids
+        needed, ids = info.table.ids()[reachable(info)], id_matrix(list(found.metadata))
+        for id_ in id_list(needed[~among(needed, stored)]):
+            self._context.assets.snapshot(id_)  # raises an error
+        found.versions = id_list(ids[among(ids, stored)])
+
+    def _cut(self, found: Found, id_: bytes, *, writes: bool, has_statistics: bool) -> ManifestCut:
+        """Read a manifest, and write it again without the data."""
+        manifest = MANIFEST.read(self._storage, id_)
+        if has_statistics:
+            manifest = with_read_statistics(self._storage, manifest)
+        pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
+        masks = [self._masks(found.cuts.get(node), table) for node, table in pairs]
+        whole = table_of(manifest)
+        gone = np.concatenate([np.zeros(0, np.bool_), *(all_ | partly for all_, partly in masks)])
+        spans = found.files.spans(whole, ~gone), found.files.spans(whole, gone)
+        if not gone.any():
+            return ManifestCut(*spans)
+        foreign = np.unique(whole.source[gone & (whole.kind == ChunkKind.VIRTUAL)])
+        sources = self._context.virtual.urls(whole.foreign.locations.take(foreign).texts())
+        left: dict[bytes, ChunkTable] = {}
+        for (node, table), (all_, partly) in zip(pairs, masks, strict=True) if writes else ():
+            # References with another number of coordinates are of no array. Unused sources have bytes.
+            rest = replace(table.select_chunks(~(all_ | partly)), others=()).prune().compact()
+            if partly.any():
+                written = self._partial.written(table, np.flatnonzero(partly), found.cuts[node])
+                rest = ChunkTable.merge_tables([rest, written])
+            if len(rest) and node not in left:
+                left[node] = rest
+        stored = list[NewManifest]()
+        if left:
+            with uploading(self._storage) as puts:
+                updates = [(node, [table]) for node, table in left.items()]
+                stored = put_manifests(self._context, puts, updates)
+        return ManifestCut(
+            *spans,
+            manifest_files(stored),
+            id_matrix([id_ + each.node_id for each in stored], _PAIR_BYTES),
+            id_matrix([each.ref.id for each in stored]),
+            inline_digests(whole, gone),
+            tuple(sources),
+            int(gone.sum()),
+            sum(int(partly.sum()) for _, partly in masks),
+        )
+
+    def _masks(self, cut: ArrayCut | None, table: ChunkTable) -> tuple[Mask, Mask]:
+        """Return which references are in the data, and which are of chunks that are partly in them."""
+        gone, partly = np.zeros((2, len(table)), np.bool_)
+        if cut is not None and (not cut.boxes or table.ndim == len(cut.boxes[0])):
+            gone, partly = cut.masks(table.index)
+        virtual = np.flatnonzero(table.kind == ChunkKind.VIRTUAL)
+        if self._wanted.sources and len(virtual):
+            urls = self._context.virtual.urls(table.foreign.locations.texts())
+            gone[virtual[self._matches(urls)[table.source[virtual]]]] = True
+        return gone, partly & ~gone
+
+    def _removal(self, found: Found, older_than: int, key: str) -> Removal:
+        """Return the record of the withdrawal."""
+        files, listing, live = found.files, found.files.listing, found.live
+        gone = Spans.union(each.gone for each in found.cut.values())
+        data, unused = gone.without(live), files.unused(self._storage, live).without(gone)
+        is_live, had_data = files.lengths(live) > 0, files.lengths(gone) > 0
+        may_erase = (listing.modified < older_than)[files.owners(unused)]
+        has_unused = ~is_live & ~had_data & ~among(listing.ids, self._partial.files())
+        has_unused[files.owners(unused)[~may_erase]] = True
+        unused = unused.select(may_erase)
+        erased = Spans.union([unused, data.select(is_live[files.owners(data)])])
+        owners = files.owners(erased)
+        cuts = found.cut.values()
+        inline = distinct([each.inline for each in cuts])
+        chunks = listing.ids[had_data & ~is_live]
+        return Removal(
+            key,
+            self._wanted.texts(),
+            old=id_matrix(list(found.names)),
+            new=id_matrix(list(found.names.values())),
+            manifests=id_matrix(list(found.cut)),
+            chunks=chunks,
+            packs=listing.ids[owners],
+            spans=np.stack([erased.starts, erased.stops], axis=1) - files.bases[owners, None],
+            unused=listing.ids[has_unused],
+            inline=inline,
+            sources=tuple(sorted({url for each in cuts for url in each.sources})),
+            counts={
+                "references": sum(each.references for each in cuts),
+                "partial_chunks": sum(each.partial for each in cuts),
+                "chunk_files": len(chunks),
+                "packs": len(distinct([listing.ids[owners]])),
+                "inline_chunks": len(inline),
+                "bytes_removed": data.length,
+                "bytes_shared": gone.length - data.length,
+                "bytes_unused": unused.length,
+            },
+        )
+
+    def _unresolved(self, found: Found, removal: Removal, leases: LeaseLimit) -> Iterator[str]:
+        """Yield what the withdrawal cannot remove, with what to do."""
+        for lease in leases.leases.values():
+            yield f"the lease {lease.info.id} ({lease.info.holder()}) may be of work with the data: end it"
+        if staged := list(self._storage.list(STAGING)):
+            yield f"{counted(len(staged), 'staged file')} of jobs may have the data: end or discard the jobs"
+        sizes, _ = found.files.listing.find_sizes(removal.unused)
+        if len(sizes):
+            yield (
+                f"{counted(len(sizes), 'chunk file')} ({int(sizes.sum()):,} bytes) with bytes that no "
+                "version uses may have the data: collect garbage"
+            )
+        yield from (f"{key} cannot be read, or a lease protects it: verify" for key in found.unread)
+
+    # The update
+
+    def _update(self, record: CollectionRecord, now: int) -> Removal:
+        """Do steps 1 to 3."""
+        catalog, storage, key = self._context.catalog, self._storage, new_key(WITHDRAWALS)
+        found = Found(ChunkFiles.of(list_objects(storage, CHUNKS)))
+        for _ in range(_TRIES):
+            info, older_than = catalog.full_repo_info(), LeaseLimit(storage, now, now).refresh()
+            found.files = found.files.extended(list_objects(storage, CHUNKS))
+            self._survey(info, found, older_than, writes=True)
+            self._partial.writer.flush()
+            storage.put_many(self._version_files(found))
+            removal = self._removal(found, older_than, key)
+            removal.put(storage)
+            record = record.with_list(storage, np.concatenate([removal.manifests, removal.chunks]))
+            if not found.names:
+                return removal
+            seen = newest_update(info)
+
+            def change(info: RepoInfo, now: int, seen: int = seen) -> RepoUpdate | None:
+                require_online(info)
+                entry = OpsEntry(UpdateKind.GC_RAN, now)
+                return RepoUpdate(renamed(info, found.names), entry) if newest_update(info) == seen else None
+
+            if catalog.update_full_repo_info(change) is not None:
+                return removal
+        raise ConflictError(
+            message=f"others updated the repository during {_TRIES} attempts. Repeat the withdrawal when "
+            "fewer writers commit",
+            kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
+        )
+
+    def _version_files(self, found: Found) -> Iterator[tuple[str, bytes]]:
+        """Yield the snapshots and logs of the new versions."""
+        level, texts = self._context.settings.compression_level, _texts(found.names)
+        cuts = list(found.cut.values())
+        cut, files = id_matrix(list(found.cut)), ManifestFiles.union([each.files for each in cuts])
+        pairs = np.concatenate([ManifestCut(Spans(), Spans()).uses, *(each.uses for each in cuts)])
+        order = np.argsort(id_keys(pairs), kind="stable")
+        pairs, new_ids = pairs[order], np.concatenate([no_ids(), *(each.new for each in cuts)])[order]
+        for old, new in found.names.items():
+            snapshot = self._context.assets.snapshot(old)
+            nodes = _with_manifests(snapshot.nodes.exact(), cut, pairs, new_ids)
+            whole = ManifestFiles.union([snapshot.manifests, files])
+            snapshot = replace(
+                snapshot,
+                id=new,
+                metadata=_with_texts(snapshot.metadata, texts),
+                nodes=nodes,
+                manifests=whole.select_manifests(among(whole.ids, nodes.manifest_ids())),
+                parent_id=None,  # files of spec version 1 have one
+                spec_version=2,
+            )
+            yield snapshot_key(new), encode_snapshot(snapshot, level=level)
+            with skip_missing():
+                log = replace(TRANSACTION_LOG.read(self._storage, old), id=new)
+                yield transaction_key(new), encode_transaction_log(log, level=level)
+
+    def _finish(self, removal: Removal) -> Removal:
+        """Do steps 4 to 7."""
+        storage, names = self._storage, dict(zip(id_list(removal.old), id_list(removal.new), strict=True))
+        for key in backup_keys(storage):
+            with skip_missing(), suppress(FormatError):  # the certificate names damaged backups
+                state = decode_repo_info(storage.get(key), key)
+                if names_any(state, removal.old):
+                    level = self._context.settings.compression_level
+                    storage.put(key, encode_repo_info(renamed(state, names), level=level))
+        chunks = list_objects(storage, CHUNKS)
+        files = ChunkFiles.of(chunks)
+        for id_, spans in files.by_file(removal.erased(files)):
+            with skip_missing():
+                erase(storage, id_, spans)
+        sweeper = Sweeper(storage, DeleteLimits(), progress=self._progress)
+        for folder, ids in (
+            (CHUNKS, removal.chunks),
+            (STATISTICS, removal.manifests),
+            (MANIFESTS, removal.manifests),
+            (TRANSACTIONS, removal.old),
+            (SNAPSHOTS, removal.old),
+        ):
+            listing = list_objects(storage, folder)
+            sweeper.sweep(listing.select_files(among(listing.ids, ids)))
+        if len(removal.inline):  # equal chunks outside of the data stay, and are none of theirs
+            removal = replace(removal, inline=removal.inline[~among(removal.inline, stored_inline(storage))])
+        removal = replace(removal, done=now_us())
+        removal.put(storage)
+        return removal
+
+
+def _refs_with(info: RepoInfo, refs: Mapping[str, bytes], rows: Mask) -> tuple[str, ...]:
+    """Return the refs with one of the rows in their history."""
+    names = sorted(refs)
+    tips = info.table.find_snapshots(id_matrix([refs[name] for name in names])).tolist()
+    chains = zip(names, info.table.chains(tips), strict=True)
+    return tuple(name for name, chain in chains if rows[chain].any())
+
+
+def _with_manifests(nodes: NodeTable, cut: U8, pairs: U8, new: U8) -> NodeTable:
+    """Return nodes with new manifests in place of those that are cut. Others of these are dropped.
+
+    ``pairs`` are sorted pairs of an old manifest and an array, and ``new`` their new manifests.
+    """
+    refs, extents = nodes.manifests.compact(), nodes.extents.compact()
+    owners = np.repeat(np.arange(len(nodes)), refs.lengths)
+    ids = np.array(refs.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    own = np.concatenate([ids, nodes.ids[owners]], axis=1)
+    is_new, keep = among(own, pairs), ~among(ids, cut)
+    ids[is_new] = new[id_keys(pairs).searchsorted(id_keys(own[is_new]))]
+    keep |= is_new
+    counts, numbers = np.bincount(owners[keep], minlength=len(nodes)), 2 * nodes.array_length.lengths
+    boxes = extents.values[np.repeat(keep, numbers[owners])]
+    hidden = nodes.hidden
+    return replace(
+        nodes,
+        manifests=Ragged.from_lengths(structs(ids[keep]), counts),
+        extents=Ragged.from_lengths(boxes, counts * numbers),
+        hidden=None if hidden is None else _with_manifests(hidden, cut, pairs, new),
+    )
+
+
+def _texts(names: Mapping[bytes, bytes]) -> dict[str, str]:
+    old, new = (ids_to_text(id_matrix(list(each))) for each in (names.keys(), names.values()))
+    return dict(zip(old, new, strict=True))
+
+
+def _with_texts(value: Any, texts: Mapping[str, str]) -> Any:
+    """Return JSON in which texts are replaced. A value without them is returned itself."""
+    if isinstance(value, str):
+        return texts.get(value, value)
+    if isinstance(value, dict):
+        every = [_with_texts(each, texts) for each in value.values()]
+        return dict(zip(value, every, strict=True)) if any(map(is_not, every, value.values())) else value
+    if isinstance(value, list):
+        every = [_with_texts(each, texts) for each in value]
+        return every if any(map(is_not, every, value)) else value
+    return value
+
+
+def renamed(info: RepoInfo, names: Mapping[bytes, bytes]) -> RepoInfo:
+    """Return a repo info with other ids of snapshots, in all its parts. A pure function."""
+    texts, table, old = _texts(names), info.table, id_matrix(sorted(names))
+    new = id_matrix([names[id_] for id_ in sorted(names)])
+
+    def ids(matrix: U8) -> U8:
+        rows, out = among(matrix, old), matrix.copy()
+        out[rows] = new[id_keys(old).searchsorted(id_keys(matrix[rows]))]
+        return out
+
+    pruned = table.pruned().compact()
+    logs = ids(np.array(pruned.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES))
+    metadata = table.metadata(np.arange(len(table)))
+    items = [_with_texts(each, texts) for each in metadata]
+    return replace(
+        info,
+        snapshots=table.renamed(
+            ids(table.ids()),
+            items if any(map(is_not, items, metadata)) else None,
+            Ragged.from_lengths(structs(logs), pruned.lengths),
+        ),
+        branches={name: names.get(id_, id_) for name, id_ in info.branches.items()},
+        tags={name: names.get(id_, id_) for name, id_ in info.tags.items()},
+        metadata=_with_texts(info.metadata, texts),
+        ops=replace(info.ops, new=ids(info.ops.new), previous=ids(info.ops.previous)),
+    )

@@ -1,0 +1,176 @@
+"""Bytes of chunk files as spans of one line, on which all files lie one after the other.
+
+So a question about the bytes of all files, such as which of them no reference uses, is a few operations on
+columns. Spans that touch become one, so a pack whose chunks are all in use is one span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.format.chunk_table import ChunkKind
+from frazil.format.chunk_trailer import (
+    END_BYTES,
+    SINGLE_TRAILER_BYTES,
+    crc32c,
+    decode_trailer,
+    encode_trailer,
+    is_marked,
+    trailer_size,
+)
+from frazil.format.columns import I64, U8, ranges
+from frazil.format.ids import chunk_key, id_keys, id_list
+from frazil.storage.base import Storage
+from frazil.survey.columns import ObjectListing, among, joined_columns
+
+type Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Spans (from, to) that do not touch, sorted, int64 (n,)."""
+
+    starts: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    stops: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def length(self) -> int:
+        """The number of bytes."""
+        return int((self.stops - self.starts).sum())
+
+    @staticmethod
+    def union(parts: Iterable[Spans]) -> Spans:
+        """Return all spans of parts, which may overlap and have any order."""
+        starts, stops = joined_columns([Spans(), *parts], "starts", "stops")
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], np.maximum.accumulate(stops[order])
+        new = np.append(True, starts[1:] > ends[:-1])[: len(starts)]
+        return Spans(starts[new], ends[np.append(new[1:], True)[: len(starts)]])
+
+    def common(self, other: Spans) -> Spans:
+        """Return the bytes that both have."""
+        first = np.searchsorted(other.stops, self.starts, "right")
+        counts = np.maximum(np.searchsorted(other.starts, self.stops, "left") - first, 0)
+        mine, theirs = np.repeat(np.arange(len(self.starts)), counts), ranges(first, counts)
+        starts = np.maximum(self.starts[mine], other.starts[theirs])
+        return Spans(starts, np.minimum(self.stops[mine], other.stops[theirs]))
+
+    def without(self, other: Spans) -> Spans:
+        """Return the bytes that the other one does not have."""
+        low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        return self.common(Spans(np.append(low, other.stops), np.append(other.starts, high)))
+
+    def select(self, rows: Mask) -> Spans:
+        """Return some of the spans."""
+        return Spans(self.starts[rows], self.stops[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkFiles:
+    """Chunk files on the line. A byte of no file is between two files, so their spans never touch."""
+
+    listing: ObjectListing
+    bases: I64
+
+    @staticmethod
+    def of(listing: ObjectListing) -> ChunkFiles:
+        """Return the files of a listing."""
+        return ChunkFiles(listing.part(0, 0), np.zeros(0, np.int64)).extended(listing)
+
+    def extended(self, listing: ObjectListing) -> ChunkFiles:
+        """Return these files and the others of a later listing, which come behind them on the line."""
+        old = self.listing
+        new = listing.select_files(~among(listing.ids, old.ids))
+        end = int((self.bases + old.sizes + 1).max(initial=0))
+        ids, sizes, modified = joined_columns([old, new], "ids", "sizes", "modified")
+        bases = np.append(self.bases, end + np.cumsum(new.sizes + 1) - new.sizes - 1)
+        order = np.argsort(id_keys(ids), kind="stable")
+        files = ObjectListing(listing.folder, ids[order], sizes[order], modified[order])
+        return ChunkFiles(files, bases[order])
+
+    def rows_of(self, ids: U8) -> I64:
+        """Return the rows of files. The row of a file that is not listed has no meaning."""
+        return id_keys(self.listing.ids).searchsorted(id_keys(ids))
+
+    def spans(self, table: Any, chosen: Mask) -> Spans:
+        """Return the spans of native references among chosen rows. Missing files have none."""
+        rows = np.flatnonzero(chosen & (table.kind == ChunkKind.NATIVE) & (table.length > 0))
+        is_listed = among(table.chunk_ids, self.listing.ids)
+        number = self.rows_of(table.chunk_ids)
+        rows = rows[is_listed[table.source[rows]]]
+        files = number[table.source[rows]]
+        sizes = self.listing.sizes[files].astype(np.uint64)
+        starts = np.minimum(table.offset[rows], sizes)
+        stops = starts + np.minimum(table.length[rows], sizes - starts)
+        pair = (self.bases[files] + each.astype(np.int64) for each in (starts, stops))
+        return Spans.union([Spans(*pair)])
+
+    def owners(self, spans: Spans) -> I64:
+        """Return the row of the file of each span."""
+        order = np.argsort(self.bases, kind="stable")
+        rows: I64 = order[np.searchsorted(self.bases[order], spans.starts, "right") - 1]
+        return rows
+
+    def lengths(self, spans: Spans) -> I64:
+        """Return the number of bytes of the spans in each file."""
+        sums = np.zeros(len(self.listing), np.int64)
+        np.add.at(sums, self.owners(spans), spans.stops - spans.starts)
+        return sums
+
+    def unused(self, storage: Storage, live: Spans) -> Spans:
+        """Return the bytes that no reference uses, of files that references use, without trailers."""
+        used, sizes = self.lengths(live), self.listing.sizes
+        last, owners = np.zeros(len(sizes), np.int64), self.owners(live)
+        last[owners] = live.stops - self.bases[owners]
+        rows, ends = np.flatnonzero((used > 0) & ((used < last) | (sizes > last))), last.copy()
+        # Most files have one chunk, and the trailer that their name promises.
+        one = (sizes - last)[rows] == SINGLE_TRAILER_BYTES
+        one[one] = np.fromiter(map(is_marked, id_list(self.listing.ids[rows[one]])), np.bool_)
+        for row in rows[~one & (sizes > last)[rows]].tolist():
+            id_, size = self.listing.ids[row].tobytes(), int(sizes[row])
+            end = storage.get(chunk_key(id_), max(0, size - END_BYTES), size)
+            ends[row] = max(ends[row], size - trailer_size(id_, end, size))
+        return Spans.union([Spans(self.bases[rows], self.bases[rows] + ends[rows])]).without(live)
+
+    def by_file(self, spans: Spans) -> Iterator[tuple[bytes, list[tuple[int, int]]]]:
+        """Yield the files of spans, and the spans as positions in each file."""
+        owners = self.owners(spans)
+        bounds = np.append(0, np.flatnonzero(np.diff(owners)) + 1).tolist() if len(owners) else []
+        for low, high in zip(bounds, [*bounds[1:], len(owners)], strict=True):
+            base, part = self.bases[owners[low]], slice(low, high)
+            places = (spans.starts[part] - base).tolist(), (spans.stops[part] - base).tolist()
+            yield self.listing.ids[owners[low]].tobytes(), list(zip(*places, strict=True))
+
+
+def erase(storage: Storage, id_: bytes, spans: Iterable[tuple[int, int]]) -> None:
+    """Write a chunk file again with zeros in some spans, and with new checksums of changed chunks.
+
+    References to its other chunks stay right.
+    """
+    data = np.frombuffer(storage.get(chunk_key(id_)), np.uint8)
+    clean = data.copy()
+    for start, stop in spans:
+        clean[start:stop] = 0
+    if np.array_equal(clean, data):
+        return
+    trailer = decode_trailer(id_, data, len(data))
+    if trailer is not None:
+        crcs, lengths = trailer.crcs.copy(), trailer.lengths.astype(np.int64)
+        for row, (start, length) in enumerate(zip(trailer.offsets.tolist(), lengths.tolist(), strict=True)):
+            part = slice(start, start + length)
+            if not np.array_equal(clean[part], data[part]):  # the checksum of a damaged chunk stays
+                crcs[row] = crc32c(clean[part])
+        end = encode_trailer(trailer.id, lengths.tolist(), crcs.tolist())
+        clean[len(data) - len(end) :] = np.frombuffer(end, np.uint8)
+    storage.put(chunk_key(id_), clean.data)
+
+
+def has_bytes(storage: Storage, id_: bytes, spans: Iterable[tuple[int, int]]) -> bool:
+    """Return whether a span of a chunk file has a byte that is not zero."""
+    parts = (storage.get(chunk_key(id_), start, stop) for start, stop in spans)
+    return any(np.frombuffer(part, np.uint8).any() for part in parts)
