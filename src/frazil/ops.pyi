@@ -11,6 +11,8 @@ from frazil.maintenance.plan import GarbageReason as GarbageReason
 from frazil.maintenance.plan import GCSummary as GCSummary
 from frazil.maintenance.retention import RetentionReport as RetentionReport
 from frazil.maintenance.retention import VersionReason as VersionReason
+from frazil.maintenance.withdrawal.certificate import WithdrawalCertificate as WithdrawalCertificate
+from frazil.maintenance.withdrawal.operation import Withdrawal as Withdrawal
 from frazil.repository.catalog.presentation import Update as Update
 from frazil.repository.catalog.presentation import UpdateType as UpdateType
 from frazil.repository.catalog.version_info import LeaseInfo as LeaseInfo

@@ -247,6 +247,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("collect", "upkeep", "delete files that no version needs"),
         Verb("compact", "upkeep", "merge small and mostly unused chunk files"),
         Verb("rewrite-manifests", "upkeep", "write the manifests of a branch again"),
+        Verb("forget", "upkeep", "withdraw data from all versions"),
         Verb("doctor", "upkeep", "show what makes a repository slow, expensive or unsafe"),
         Verb("lease", "upkeep", "list or end the leases that hold back `collect`"),
         Verb("verify", "upkeep", "look for damaged and missing files of a repository"),

@@ -225,6 +225,91 @@ def compact(
     output.emit({**document, "files": len(report.files)}, [line])
 
 
+@verb("forget")
+def forget(
+    output: Output,
+    target: args.AnyTarget,
+    selections: Annotated[tuple[str, ...], argument(metavar="[SLICE]...", nargs=-1)],
+    all_versions: bool,
+    source: Annotated[tuple[str, ...], option(metavar="URL", multiple=True)],
+    check: bool,
+    dry_run: args.DryRun,
+    yes: args.Yes,
+) -> int:
+    """Withdraw data from all versions, so that no stored byte of them is left.
+
+    PATH is an array or a group. SLICE selects cells of an array as in `frazil cat`: by index, or by the
+    labels of coordinates. Without one, all cells are withdrawn. Withdrawn cells have the fill value, in all
+    versions, branches and tags. Versions with the data get new ids. --dry-run prints where the data are, and
+    what cannot be withdrawn.
+
+    The command ends with a certificate: it reads what is stored, and names what is left. --check prints the
+    certificates of all withdrawals again. The exit status is 1 if something is left.
+
+    Args:
+        all_versions: Confirm that all versions change. `frazil set` and `frazil rm` change one branch.
+        source: Remove all references to this foreign object, or to those that match a pattern; may be
+            repeated.
+        check: Print the certificates of earlier withdrawals. Nothing is changed.
+
+    Examples:
+        frazil forget ice:era5/t 0:2 --dry-run             show where the cells are stored
+        frazil forget ice:era5/t 0:2 --all-versions -y     withdraw two steps
+        frazil forget ice:era5 --all-versions -y           withdraw all cells of a group
+        frazil forget ice --source 's3://b/f.nc' --all-versions
+                                                           withdraw the references to a file
+        frazil forget ice --check                          what is left of withdrawn data
+    """
+    opened = OpenTarget(target)
+    upkeep = opened.repo.upkeep
+    if check:
+        return _emit_certificates(output, upkeep.certificates())
+    if not (all_versions or dry_run):
+        raise click.UsageError("a withdrawal changes all versions: pass --all-versions, or --dry-run")
+    data: dict[str, Any] = {} if target.path is None else {opened.path: None}
+    if selections:
+        from frazil.cli.cells import SELECTION, indices_of
+
+        session = opened.session()
+        texts = (SELECTION.convert(each, None, None) for each in selections)
+        data = {opened.path: [indices_of(session, opened.path, each) for each in texts]}
+    with output.progress("forget") as bar:
+        plan = upkeep.forget(data, sources=source, progress=bar)
+        report = plan.report
+    counts = report.counts
+    if dry_run:
+        lines = str(report).splitlines()[1:]
+        output.emit({"dry_run": True, **plan.as_dict()}, lines, pages=True)
+        return 0
+    if counts["references"] or counts["bytes_unused"]:
+        versions = counted(len(report.versions), "version")
+        what = f"{counted(counts['references'], 'reference')} in {versions}, {size(counts['bytes_removed'])}"
+        confirm(output, f"Withdraw {', '.join(report.what)} ({what}) for good?", yes=yes)
+    with bar or nullcontext():
+        certificate = plan.apply()
+    return _emit_certificates(output, [certificate])
+
+
+def _emit_certificates(output: Output, certificates: list[frazil.ops.WithdrawalCertificate]) -> int:
+    lines = list[str]()
+    for each in certificates:
+        counts = each.counts
+        lines.append(f"{each.id}  {clock(each.checked_at)}  {', '.join(each.what)}")
+        lines.append(
+            f"    removed {counted(counts['references'], 'reference')} and {size(counts['bytes_removed'])} "
+            f"from {counted(len(each.snapshots), 'version')}, sha256 {each.digest}"
+        )
+        lines += [f"    {old} -> {new}" for old, new in each.snapshots.items()]
+        lines += [f"    not a part of the repository: {url}" for url in each.sources]
+        if counts["bytes_shared"]:
+            lines.append(f"    {size(counts['bytes_shared'])} stay, because references outside use them")
+        lines += [f"    left: {output.paint(text, 'remove')}" for text in each.left or ()]
+        lines += [] if each.left else ["    no stored byte is left"]
+    names = [each.name for each in fields(frazil.ops.WithdrawalCertificate)]
+    output.emit([picked(each, *names) for each in certificates], lines or ["no withdrawals"])
+    return 1 if any(each.left for each in certificates) else 0
+
+
 @verb("rewrite-manifests", commits=True)
 def rewrite_manifests(
     output: Output,

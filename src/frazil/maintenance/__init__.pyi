@@ -26,9 +26,9 @@ from frazil.maintenance.retention import removal_change as removal_change
 from frazil.maintenance.statistics import storage_stats as storage_stats
 from frazil.maintenance.verification.plan import VerificationState as VerificationState
 from frazil.maintenance.verification.plan import verify as verify
-from frazil.maintenance.withdrawal.operation import Forgetting as Forgetting
-from frazil.maintenance.withdrawal.operation import Withdrawal as Withdrawal
 from frazil.maintenance.withdrawal.certificate import WithdrawalCertificate as WithdrawalCertificate
 from frazil.maintenance.withdrawal.certificate import certify as certify
 from frazil.maintenance.withdrawal.certificate import removals as removals
+from frazil.maintenance.withdrawal.operation import Forgetting as Forgetting
+from frazil.maintenance.withdrawal.operation import Withdrawal as Withdrawal
 from frazil.maintenance.withdrawal.selection import Wanted as Wanted

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.display import Record, Shown, counted, literal, utc
+from frazil.display import Record, Shown, counted, literal
 from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, stack
 from frazil.format.columns import U8
@@ -171,7 +171,7 @@ class WithdrawalCertificate(Record, shown_as="ops.WithdrawalCertificate"):
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name in (each.name for each in fields(self)):
             value = getattr(self, name)
-            text = utc(value) if isinstance(value, datetime) else literal(value)
+            text = literal(list(value) if isinstance(value, tuple) else value)
             yield name, counted(len(value), "replaced version") if name == "snapshots" else text
 
 
@@ -217,8 +217,8 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
     sizes = listings[CHUNKS].find_sizes(removal.unused)[0]
     if sizes.any():
         yield (
-            f"{counted(int(np.count_nonzero(sizes)), 'chunk file')} ({int(sizes.sum()):,} bytes) had bytes "
-            f"that no version used, which may be those of the data: collect garbage, and {again} if files stay"
+            f"{counted(int(np.count_nonzero(sizes)), 'chunk file')} ({int(sizes.sum()):,} bytes) had "
+            f"bytes that no version used, which may be those of the data: collect garbage, and {again} if files stay"
         )
     yield from _left_references(context, removal, listings[MANIFESTS], files)
     for key in (REPO, *backup_keys(storage)):

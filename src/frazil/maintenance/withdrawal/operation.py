@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.display import Record, Shown, counted, literal
-from frazil.errors import ConflictError, ErrorKind, FormatError
+from frazil.errors import ConflictError, ErrorKind, FormatError, IcechunkError, OutcomeUnknownError
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import U8, Ragged, structs
 from frazil.format.ids import (
@@ -42,6 +42,7 @@ from frazil.format.ids import (
     SNAPSHOTS,
     STATISTICS,
     TRANSACTIONS,
+    chunk_key,
     id_keys,
     id_list,
     id_matrix,
@@ -137,7 +138,10 @@ class Withdrawal(Record, shown_as="ops.Withdrawal"):
         for name in (each.name for each in fields(self)):
             value = getattr(self, name)
             is_long = isinstance(value, tuple) and len(value) > _SHOWN
-            yield name, f"{len(value):,}" if is_long else literal(list(value) if value == () else value)
+            yield (
+                name,
+                f"{len(value):,}" if is_long else literal(list(value) if isinstance(value, tuple) else value),
+            )
 
 
 #: Longer lists are printed as their length.
@@ -310,6 +314,12 @@ class Forgetting:
             manifest = with_read_statistics(self._storage, manifest)
         pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
         masks = [self._masks(found.cuts.get(node), table) for node, table in pairs]
+        written: dict[bytes, ChunkTable] = {}
+        for (node, table), (_, partly) in zip(pairs, masks, strict=True):
+            if len(rows := np.flatnonzero(partly)):
+                partly[rows], written[node] = self._partial.written(
+                    table, rows, found.cuts[node], writes=writes
+                )
         whole = table_of(manifest)
         gone = np.concatenate([np.zeros(0, np.bool_), *(all_ | partly for all_, partly in masks)])
         spans = found.files.spans(whole, ~gone), found.files.spans(whole, gone)
@@ -321,10 +331,8 @@ class Forgetting:
         for (node, table), (all_, partly) in zip(pairs, masks, strict=True) if writes else ():
             # References with another number of coordinates are of no array. Unused sources have bytes.
             rest = replace(table.select_chunks(~(all_ | partly)), others=()).prune().compact()
-            if partly.any():
-                written = self._partial.written(table, np.flatnonzero(partly), found.cuts[node])
-                rest = ChunkTable.merge_tables([rest, written])
-            if len(rest) and node not in left:
+            rest = ChunkTable.merge_tables([rest, written[node]]) if partly.any() else rest
+            if len(rest) and table is manifest.arrays[node]:
                 left[node] = rest
         stored = list[NewManifest]()
         if left:
@@ -355,12 +363,14 @@ class Forgetting:
 
     def _removal(self, found: Found, older_than: int, key: str) -> Removal:
         """Return the record of the withdrawal."""
-        files, listing, live = found.files, found.files.listing, found.live
+        files, listing = found.files, found.files.listing
+        own = among(listing.ids, self._partial.files())  # of an earlier attempt, or with equal bytes
+        live = Spans.union([found.live, Spans(files.bases[own], (files.bases + listing.sizes)[own])])
         gone = Spans.union(each.gone for each in found.cut.values())
         data, unused = gone.without(live), files.unused(self._storage, live).without(gone)
         is_live, had_data = files.lengths(live) > 0, files.lengths(gone) > 0
         may_erase = (listing.modified < older_than)[files.owners(unused)]
-        has_unused = ~is_live & ~had_data & ~among(listing.ids, self._partial.files())
+        has_unused = ~is_live & ~had_data
         has_unused[files.owners(unused)[~may_erase]] = True
         unused = unused.select(may_erase)
         erased = Spans.union([unused, data.select(is_live[files.owners(data)])])
@@ -430,8 +440,14 @@ class Forgetting:
                 entry = OpsEntry(UpdateKind.GC_RAN, now)
                 return RepoUpdate(renamed(info, found.names), entry) if newest_update(info) == seen else None
 
-            if catalog.update_full_repo_info(change) is not None:
-                return removal
+            try:
+                if catalog.update_full_repo_info(change) is not None:
+                    return removal
+            except OutcomeUnknownError:
+                raise
+            except IcechunkError:  # such as a protected branch: nothing has changed
+                storage.delete([key, *map(chunk_key, id_list(self._partial.files()))])
+                raise
         raise ConflictError(
             message=f"others updated the repository during {_TRIES} attempts. Repeat the withdrawal when "
             "fewer writers commit",

@@ -202,29 +202,41 @@ class PartialChunks:
 
     def __init__(self, access: tuple[ChunkWriter, ChunkReader]) -> None:
         self.writer, self._reader = access
-        self._known: dict[Any, NativeRef | None] = {}
+        #: Whether each chunk changes, and its new reference, if it is written.
+        self._known: dict[Any, tuple[bool, NativeRef | None]] = {}
         self._lock = Lock()
 
     def files(self) -> U8:
         """Return the ids of the new chunk files."""
-        return id_matrix(sorted({ref.chunk_id for ref in self._known.values() if ref is not None}))
+        return id_matrix(sorted({ref.chunk_id for _, ref in self._known.values() if ref is not None}))
 
-    def written(self, table: ChunkTable, rows: I64, cut: ArrayCut) -> ChunkTable:
-        """Return references of chunks with the fill value in the boxes. Chunks without others have none."""
+    def written(
+        self, table: ChunkTable, rows: I64, cut: ArrayCut, *, writes: bool
+    ) -> tuple[Mask, ChunkTable]:
+        """Return which chunks change with the fill value in the boxes, and their new references.
+
+        A chunk without other values has none. Without ``writes``, nothing is stored.
+        """
         with self._lock:
-            refs = [self._written(table, row, cut) for row in rows.tolist()]
-        index = table.index[rows[[ref is not None for ref in refs]]]
-        some = [ref for ref in refs if ref is not None]
-        spans = np.array([(ref.offset, ref.length) for ref in some], np.uint64).reshape(-1, 2)
-        ids = id_matrix([ref.chunk_id for ref in some])
-        return ChunkTable.from_native(index, ids, np.arange(len(ids)), spans[:, 0], spans[:, 1])
+            results = [self._written(table, row, cut, writes) for row in rows.tolist()]
+        index = table.index[rows[[ref is not None for _, ref in results]]]
+        refs = [ref for _, ref in results if ref is not None]
+        spans = np.array([(ref.offset, ref.length) for ref in refs], np.uint64).reshape(-1, 2)
+        ids = id_matrix([ref.chunk_id for ref in refs])
+        new = ChunkTable.from_native(index, ids, np.arange(len(ids)), spans[:, 0], spans[:, 1])
+        return np.array([is_changed for is_changed, _ in results], np.bool_), new
 
-    def _written(self, table: ChunkTable, row: int, cut: ArrayCut) -> NativeRef | None:
+    def _written(
+        self, table: ChunkTable, row: int, cut: ArrayCut, writes: bool
+    ) -> tuple[bool, NativeRef | None]:
         ref, at = table.ref(row), tuple(table.index[row].tolist())
         assert ref is not None
         boxes = cut.boxes_in(at)
-        key = (cut.paths, ref, boxes)
+        key = (cut.paths, ref, boxes, writes)
         if key not in self._known:
-            data = filled_chunk(cut.document, cut.paths[0], at, self._reader.read(ref), boxes)
-            self._known[key] = None if data is None else self.writer.write(data)
+            before = self._reader.read(ref)
+            data = filled_chunk(cut.document, cut.paths[0], at, before, boxes)
+            is_changed = data != bytes(before)
+            new = self.writer.write(data) if writes and is_changed and data is not None else None
+            self._known[key] = is_changed, new
         return self._known[key]

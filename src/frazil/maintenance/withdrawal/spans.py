@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -140,8 +141,8 @@ class ChunkFiles:
     def by_file(self, spans: Spans) -> Iterator[tuple[bytes, list[tuple[int, int]]]]:
         """Yield the files of spans, and the spans as positions in each file."""
         owners = self.owners(spans)
-        bounds = np.append(0, np.flatnonzero(np.diff(owners)) + 1).tolist() if len(owners) else []
-        for low, high in zip(bounds, [*bounds[1:], len(owners)], strict=True):
+        bounds = np.flatnonzero(np.diff(owners, prepend=-1, append=-1)).tolist()
+        for low, high in pairwise(bounds):
             base, part = self.bases[owners[low]], slice(low, high)
             places = (spans.starts[part] - base).tolist(), (spans.stops[part] - base).tolist()
             yield self.listing.ids[owners[low]].tobytes(), list(zip(*places, strict=True))
