@@ -64,6 +64,15 @@ REFERENCES: Final = (
         targets=at_most(REFERENCE, {f"{name}, processor s": 0.5 for name in ("collect", "statistics")}),
         rounds=1,
     ),
+    Workload(
+        "Withdrawal of a half of 7.6 million references in 94 versions",
+        "upkeep.withdrawal",
+        {"versions": 94, "references": 7_600_000},
+        {"versions": 5, "references": 500, "separate": False},
+        (FRAZIL,),
+        targets=at_most(None, {"forget, s": 10, "forget, peak MiB": 300}),
+        rounds=1,
+    ),
     *(
         Workload(
             f"142 arrays with {references:,} virtual references in one commit{title}",

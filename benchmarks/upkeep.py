@@ -128,6 +128,33 @@ def clone(repo: Any) -> None:
         pipeline.clone_repository(repo, frazil.local_filesystem_storage(f"{folder}/clone"), engine="inline")
 
 
+def withdrawal(
+    implementation: str, versions: int, references: int, separate: bool = True
+) -> dict[str, float]:
+    """Withdraw a half of the references of each version."""
+    sizes, call = (versions, references, 0), in_process if separate else called
+    repository, out = source("packed", sizes, call), Measured()
+    with scratch() as folder:
+        root = f"{folder}/copy"
+        shutil.copytree(repository, root, copy_function=os.link)
+        seconds, used, peak = call(forgotten, versions, references, root)
+    return out | {"forget, s": seconds, "forget, processor s": used, "forget, peak MiB": peak}
+
+
+def forgotten(versions: int, references: int, root: str) -> tuple[float, float, float]:
+    """Return the seconds and processor seconds of a withdrawal with its certificate, and the peak in MiB."""
+    frazil = importlib.import_module("frazil")
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(root))
+    each = references // versions
+    boxes = [slice(number * each + each // 4, number * each + 3 * each // 4) for number in range(versions)]
+    start, start_of_use = time.perf_counter(), time.process_time()
+    certificate = repo.upkeep.forget({"a": boxes}).apply()
+    seconds, used = time.perf_counter() - start, time.process_time() - start_of_use
+    assert certificate.ok, str(certificate)
+    assert certificate.counts["bytes_removed"] >= 2 * (references - versions)
+    return seconds, used, peak_mib()
+
+
 class Operation(NamedTuple):
     """An operation on a repository whose chunks are ``loose`` or ``packed``."""
 

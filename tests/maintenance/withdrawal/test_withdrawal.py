@@ -109,7 +109,7 @@ def versions(repo: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-def values(repo: Any, path: str) -> list[list[int]]:
+def values(repo: Any, path: str) -> list[Any]:
     """The elements of an array in all versions that have it, in the order of `versions`."""
     found = []
     for names, kind in ((repo.list_branches(), "branch"), (repo.list_tags(), "tag")):
@@ -117,7 +117,8 @@ def values(repo: Any, path: str) -> list[list[int]]:
             for each in repo.ancestry(**{kind: name}):
                 store = repo.readonly_session(snapshot_id=each.id).store
                 try:
-                    found.append(zarr.open_array(store, path=path, mode="r")[...].tolist())
+                    array = zarr.open_array(store, path=path, mode="r")
+                    found.append(np.asarray(array[...]).tolist())
                 except (KeyError, FileNotFoundError):
                     continue
     return found
@@ -198,7 +199,7 @@ def test_another_writer_comes_in_between() -> None:
     """At any request, a commit adds a version with the data: it loses them, too, and is not lost."""
     for step in range(1, 300, 11):
         storage, other = stored()
-        done = []
+        done: list[int] = []
 
         def write(other: frazil.Repository = other, done: list[int] = done) -> None:
             try:

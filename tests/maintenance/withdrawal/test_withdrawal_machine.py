@@ -1,4 +1,4 @@
-"""Writes of both implementations, refs, expirations and collections in any order, with withdrawals in between.
+"""Withdrawals between writes of both implementations, refs, expirations and collections, in any order.
 
 A model has the elements of each commit. After each withdrawal, no file has a withdrawn element, and both
 implementations read all other elements in all versions.

@@ -217,8 +217,9 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
     sizes = listings[CHUNKS].find_sizes(removal.unused)[0]
     if sizes.any():
         yield (
-            f"{counted(int(np.count_nonzero(sizes)), 'chunk file')} ({int(sizes.sum()):,} bytes) had "
-            f"bytes that no version used, which may be those of the data: collect garbage, and {again} if files stay"
+            f"{counted(int(np.count_nonzero(sizes)), 'chunk file')} ({int(sizes.sum()):,} bytes) had bytes "
+            "that no version used, and that may be those of the data: collect garbage, then repeat the "
+            "withdrawal if they stay"
         )
     yield from _left_references(context, removal, listings[MANIFESTS], files)
     for key in (REPO, *backup_keys(storage)):

@@ -70,7 +70,7 @@ from frazil.maintenance.withdrawal.certificate import (
     table_of,
 )
 from frazil.maintenance.withdrawal.selection import ArrayCut, PartialChunks, Wanted, array_cuts
-from frazil.maintenance.withdrawal.spans import ChunkFiles, Mask, Spans, erase
+from frazil.maintenance.withdrawal.spans import ChunkFiles, Mask, Spans, erase, has_bytes
 from frazil.repository.catalog.assets import MANIFEST, TRANSACTION_LOG, with_read_statistics
 from frazil.repository.catalog.collection_guard import (
     STAGING,
@@ -137,11 +137,9 @@ class Withdrawal(Record, shown_as="ops.Withdrawal"):
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name in (each.name for each in fields(self)):
             value = getattr(self, name)
-            is_long = isinstance(value, tuple) and len(value) > _SHOWN
-            yield (
-                name,
-                f"{len(value):,}" if is_long else literal(list(value) if isinstance(value, tuple) else value),
-            )
+            value = list(value) if isinstance(value, tuple) else value
+            is_long = isinstance(value, list) and len(value) > _SHOWN
+            yield name, f"{len(value):,}" if is_long else literal(value)
 
 
 #: Longer lists are printed as their length.
@@ -371,7 +369,9 @@ class Forgetting:
         is_live, had_data = files.lengths(live) > 0, files.lengths(gone) > 0
         may_erase = (listing.modified < older_than)[files.owners(unused)]
         has_unused = ~is_live & ~had_data
-        has_unused[files.owners(unused)[~may_erase]] = True
+        spared = unused.select(~may_erase)
+        with_bytes = [id_ for id_, each in files.by_file(spared) if has_bytes(self._storage, id_, each)]
+        has_unused |= among(listing.ids, id_matrix(with_bytes))
         unused = unused.select(may_erase)
         erased = Spans.union([unused, data.select(is_live[files.owners(data)])])
         owners = files.owners(erased)

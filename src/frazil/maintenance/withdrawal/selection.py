@@ -114,9 +114,12 @@ class ArrayCut:
         whole, touched = np.zeros((2, len(index)), np.bool_)
         if not self.boxes:
             return ~whole, touched
+        ends = list(self._ends(index))
         for box in self.boxes:
+            if box and len(index) and (ends[0][0][0] >= box[0][1] or ends[0][1][-1] <= box[0][0]):
+                continue  # the chunks are sorted, so none of them touches the box
             inside, near = np.ones((2, len(index)), np.bool_)
-            for (start, stop), (low, high) in zip(box, self._ends(index), strict=True):
+            for (start, stop), (low, high) in zip(box, ends, strict=True):
                 near &= (low < stop) & (high > start)
                 # A chunk behind the end of the array has no elements.
                 inside &= ((low >= start) & (high <= stop)) | (high <= low)

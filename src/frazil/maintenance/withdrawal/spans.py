@@ -160,12 +160,18 @@ def erase(storage: Storage, id_: bytes, spans: Iterable[tuple[int, int]]) -> Non
     if np.array_equal(clean, data):
         return
     trailer = decode_trailer(id_, data, len(data))
-    if trailer is not None:
+    if trailer is not None and len(trailer.crcs):
         crcs, lengths = trailer.crcs.copy(), trailer.lengths.astype(np.int64)
-        for row, (start, length) in enumerate(zip(trailer.offsets.tolist(), lengths.tolist(), strict=True)):
-            part = slice(start, start + length)
-            if not np.array_equal(clean[part], data[part]):  # the checksum of a damaged chunk stays
-                crcs[row] = crc32c(clean[part])
+        payload = slice(trailer.size)
+        changed, filled = (
+            np.logical_or.reduceat(each, trailer.offsets)
+            for each in (clean[payload] != data[payload], clean[payload] != 0)
+        )
+        sizes, number = np.unique(lengths, return_inverse=True)
+        zeros = np.array([crc32c(bytes(size)) for size in sizes.tolist()], np.uint32)
+        crcs[changed & ~filled] = zeros[number][changed & ~filled]
+        for row in np.flatnonzero(changed & filled).tolist():  # a range that was a part of a chunk
+            crcs[row] = crc32c(clean[trailer.offsets[row] : trailer.offsets[row] + lengths[row]])
         end = encode_trailer(trailer.id, lengths.tolist(), crcs.tolist())
         clean[len(data) - len(end) :] = np.frombuffer(end, np.uint8)
     storage.put(chunk_key(id_), clean.data)
