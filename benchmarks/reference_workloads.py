@@ -70,7 +70,7 @@ REFERENCES: Final = (
         {"versions": 94, "references": 7_600_000},
         {"versions": 5, "references": 500, "separate": False},
         (FRAZIL,),
-        targets=at_most(None, {"forget, s": 10, "forget, peak MiB": 300}),
+        targets=at_most(None, {"forget, processor s": 10, "forget, peak MiB": 300}),
         rounds=1,
     ),
     *(
