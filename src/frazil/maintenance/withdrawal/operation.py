@@ -85,6 +85,7 @@ from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.commit_files import NewManifest, manifest_files, put_manifests, uploading
+from frazil.storage.base import IfVersion
 from frazil.storage.checks import skip_damage, skip_missing
 from frazil.survey.columns import among, distinct, list_objects, no_ids
 from frazil.survey.survey import NO_PROGRESS, Progress, reachable, side_by_side
@@ -230,10 +231,10 @@ class Forgetting:
         record, now, _ = announce(storage)
         try:
             for earlier in removals(storage):
-                if not earlier.done and names_any(catalog.full_repo_info(), earlier.old):
-                    storage.delete([earlier.key])  # it was killed before its update
-                elif not earlier.done:
+                if not earlier.done and names_any(catalog.full_repo_info(), earlier.new):
                     self._finish(earlier)
+                elif not earlier.done:  # it was killed before its update, which may not be right any more
+                    storage.delete([earlier.key])
             removal = self._finish(self._update(record, now))
         finally:
             record.end(storage, leaves_mark=False)
@@ -485,16 +486,18 @@ class Forgetting:
         storage, names = self._storage, dict(zip(id_list(removal.old), id_list(removal.new), strict=True))
         for key in backup_keys(storage):
             with skip_missing(), suppress(FormatError):  # the certificate names damaged backups
-                state = decode_repo_info(storage.get(key), key)
+                data, version = storage.get_versioned(key)
+                state = decode_repo_info(data, key)
                 if names_any(state, removal.old):
                     level = self._context.settings.compression_level
-                    storage.put(key, encode_repo_info(renamed(state, names), level=level))
+                    new = encode_repo_info(renamed(state, names), level=level)
+                    storage.put(key, new, IfVersion(version))
         chunks = list_objects(storage, CHUNKS)
         files = ChunkFiles.of(chunks)
         for id_, spans in files.by_file(removal.erased(files)):
             with skip_missing():
                 erase(storage, id_, spans)
-        sweeper = Sweeper(storage, DeleteLimits(), progress=self._progress)
+        sweeper, failed = Sweeper(storage, DeleteLimits(), progress=self._progress), 0
         for folder, ids in (
             (CHUNKS, removal.chunks),
             (STATISTICS, removal.manifests),
@@ -503,10 +506,10 @@ class Forgetting:
             (SNAPSHOTS, removal.old),
         ):
             listing = list_objects(storage, folder)
-            sweeper.sweep(listing.select_files(among(listing.ids, ids)))
+            failed += sweeper.sweep(listing.select_files(among(listing.ids, ids))).failed
         if len(removal.inline):  # equal chunks outside of the data stay, and are none of theirs
             removal = replace(removal, inline=removal.inline[~among(removal.inline, stored_inline(storage))])
-        removal = replace(removal, done=now_us())
+        removal = replace(removal, done=0 if failed else now_us())
         removal.put(storage)
         return removal
 

@@ -26,7 +26,7 @@ from frazil.format.chunk_trailer import (
 )
 from frazil.format.columns import I64, U8, ranges
 from frazil.format.ids import chunk_key, id_keys, id_list
-from frazil.storage.base import Storage
+from frazil.storage.base import IfVersion, Storage, Stored
 from frazil.survey.columns import ObjectListing, among, joined_columns
 
 type Mask = NDArray[np.bool_]
@@ -149,16 +149,23 @@ class ChunkFiles:
 
 
 def erase(storage: Storage, id_: bytes, spans: Iterable[tuple[int, int]]) -> None:
-    """Write a chunk file again with zeros in some spans, and with new checksums of changed chunks.
+    """Write a chunk file again with zeros in some spans. References to its other chunks stay right."""
+    while True:
+        stored, version = storage.get_versioned(chunk_key(id_))
+        data = np.frombuffer(stored, np.uint8)
+        clean = _with_zeros(id_, data, spans)
+        if np.array_equal(clean, data):
+            return
+        # Otherwise, two withdrawals could bring back what the other one has erased.
+        if isinstance(storage.put(chunk_key(id_), clean.data, IfVersion(version)), Stored):
+            return
 
-    References to its other chunks stay right.
-    """
-    data = np.frombuffer(storage.get(chunk_key(id_)), np.uint8)
+
+def _with_zeros(id_: bytes, data: U8, spans: Iterable[tuple[int, int]]) -> U8:
+    """Return the bytes of a chunk file with zeros in some spans, and with new checksums of changed chunks."""
     clean = data.copy()
     for start, stop in spans:
         clean[start:stop] = 0
-    if np.array_equal(clean, data):
-        return
     trailer = decode_trailer(id_, data, len(data))
     if trailer is not None and len(trailer.crcs):
         crcs, lengths = trailer.crcs.copy(), trailer.lengths.astype(np.int64)
@@ -174,7 +181,7 @@ def erase(storage: Storage, id_: bytes, spans: Iterable[tuple[int, int]]) -> Non
             crcs[row] = crc32c(clean[trailer.offsets[row] : trailer.offsets[row] + lengths[row]])
         end = encode_trailer(trailer.id, lengths.tolist(), crcs.tolist())
         clean[len(data) - len(end) :] = np.frombuffer(end, np.uint8)
-    storage.put(chunk_key(id_), clean.data)
+    return clean
 
 
 def has_bytes(storage: Storage, id_: bytes, spans: Iterable[tuple[int, int]]) -> bool:
