@@ -232,6 +232,7 @@ def forget(
     selections: Annotated[tuple[str, ...], argument(metavar="[SLICE]...", nargs=-1)],
     all_versions: bool,
     source: Annotated[tuple[str, ...], option(metavar="URL", multiple=True)],
+    follow: bool,
     check: bool,
     dry_run: args.DryRun,
     yes: args.Yes,
@@ -250,6 +251,8 @@ def forget(
         all_versions: Confirm that all versions change. `frazil set` and `frazil rm` change one branch.
         source: Remove all references to this foreign object, or to those that match a pattern; may be
             repeated.
+        follow: Also withdraw chunks with only withdrawn cells at other positions of the same arrays, as after
+            a shift.
         check: Print the certificates of earlier withdrawals. Nothing is changed.
 
     Examples:
@@ -274,7 +277,7 @@ def forget(
         texts = (SELECTION.convert(each, None, None) for each in selections)
         data = {opened.path: [indices_of(session, opened.path, each) for each in texts]}
     with output.progress("forget") as bar:
-        plan = upkeep.forget(data, sources=source, progress=bar)
+        plan = upkeep.forget(data, sources=source, follow=follow, progress=bar)
         report = plan.report
     counts = report.counts
     if dry_run:

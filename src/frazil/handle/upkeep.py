@@ -406,6 +406,7 @@ class Upkeep(Recovery):
         data: str | Sequence[str] | Mapping[str, Any] = (),
         *,
         sources: str | Sequence[str] = (),
+        follow: bool = False,
         progress: Progress | None = None,
     ) -> UpkeepPlan[Withdrawal, WithdrawalCertificate]:
         """Plan the withdrawal of data from all versions, such as those of a participant.
@@ -423,6 +424,8 @@ class Upkeep(Recovery):
                 ``None`` is the whole node.
             sources: URLs of foreign objects, or patterns as in ``fnmatch``. All references to them are
                 removed.
+            follow: Whether chunks with only withdrawn elements are also withdrawn where the same arrays have
+                them at other positions, as after a shift. Default: False.
             progress: An object with the methods ``expect`` and ``advance``, such as
                 `frazil.pipeline.Progress`. It counts manifests, and requests that delete files.
 
@@ -453,7 +456,7 @@ class Upkeep(Recovery):
             [0, 0, 3, 4]
         """
         self._repo._context.require_version_2()
-        wanted = maintenance.Wanted.of(data, sources)
+        wanted = maintenance.Wanted.of(data, sources, follow=follow)
         work = maintenance.Forgetting(self._repo._context, wanted, progress_of(progress))
 
         def perform() -> WithdrawalCertificate:

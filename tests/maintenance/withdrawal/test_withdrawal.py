@@ -260,6 +260,35 @@ def test_names_and_shapes_change_and_the_box_stays() -> None:
     assert values(repo, "a")[-3:] == [large, large, [0, 0, 0, 0, 1]]
 
 
+@pytest.mark.parametrize("inline", [0, 100])
+def test_shifted_chunks_are_named_and_followed(inline: int) -> None:
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=inline)
+    repo = frazil.Repository.create(storage := MemoryStorage(), config)
+    with repo.transaction("main", message="first") as store:
+        create(store, "t", np.concatenate([secret(4), np.arange(4)]), (4,))
+        create(store, "u", secret(4), (4,))
+    session = repo.writable_session("main")
+    session.shift_array("/t", (1,))
+    session.commit("shifted")
+    wanted = {"t": slice(0, 4)}
+    assert "other positions" in repo.upkeep.forget(wanted).report.unresolved[0]
+    certificate = repo.upkeep.forget(wanted).apply()
+    assert not certificate.ok
+    shifted = [0] * 4 + secret(4).tolist()
+    assert values(repo, "t") == [shifted, [0] * 4 + [0, 1, 2, 3]]
+    repo = frazil.Repository.create(storage := MemoryStorage(), config)
+    with repo.transaction("main", message="first") as store:
+        create(store, "t", np.concatenate([secret(4), np.arange(4)]), (4,))
+    session = repo.writable_session("main")
+    session.shift_array("/t", (1,))
+    session.commit("shifted")
+    plan = repo.upkeep.forget(wanted, follow=True)
+    assert plan.report.counts["references"] == 2
+    assert plan.apply().ok
+    assert values(repo, "t") == [[0] * 8, [0] * 4 + [0, 1, 2, 3]]
+    assert files_with(storage, secret(4)) == []
+
+
 def test_equal_bytes_of_another_array_stay() -> None:
     config = frazil.RepositoryConfig(
         inline_chunk_threshold_bytes=0,
@@ -382,11 +411,13 @@ def test_the_certificate_notices_what_comes_back() -> None:
     assert repo.upkeep.certificates()[0].ok
 
 
-def test_undo_and_backups_have_the_new_versions() -> None:
+def test_merges_undo_and_backups_have_the_new_versions() -> None:
     storage, repo = stored()
     tip = repo.lookup_branch("main")
     names = repo.upkeep.forget(WANTED).apply().snapshots
     assert repo.lookup_branch("main") == names[tip]
+    assert repo.merge("dev", "main") == names[tip]  # the branch is merged
+    assert repo.diff(from_tag="v1", to_branch="main").updated_chunks
     repo.history.undo(branch="main").apply()  # the merge
     assert values(repo, "t")[0][4:10] == [0] * 6
     assert repo.upkeep.verify().ok

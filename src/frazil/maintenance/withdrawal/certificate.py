@@ -19,7 +19,7 @@ import numpy as np
 from frazil.display import Record, Shown, counted, literal
 from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, stack
-from frazil.format.columns import U8
+from frazil.format.columns import U8, Ragged
 from frazil.format.ids import (
     CHUNKS,
     MANIFESTS,
@@ -46,10 +46,12 @@ from frazil.storage.base import Storage
 from frazil.storage.checks import skip_missing
 from frazil.survey.columns import ObjectListing, among, distinct, list_objects, no_ids
 from frazil.survey.survey import side_by_side
+from frazil.threads import Purpose, map_bounded
 
 WITHDRAWALS: Final = "withdrawals"
 #: The number of manifests that are decoded at the same time.
 AT_ONCE: Final = 4
+OTHER_POSITIONS: Final = "other positions of the arrays, as after a shift: withdraw with `follow`"
 _DIGEST_BYTES: Final = 12
 
 
@@ -68,7 +70,10 @@ class Removal:
         packs: The chunk files with other chunks in which a span becomes zeros, once for each span.
         spans: These spans, int64 (n, 2).
         unused: Chunk files with bytes that no version used, and that stay.
+        moved: Chunk files with bytes that other positions of the same arrays use, once for each span.
+        moved_spans: These spans, int64 (n, 2).
         inline: Digests of inline chunks.
+        moved_inline: Those of them that other positions of the same arrays have.
         sources: The URLs of foreign objects.
         counts: The numbers of the report, as JSON.
     """
@@ -83,7 +88,10 @@ class Removal:
     packs: U8 = field(default_factory=no_ids)
     spans: Any = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     unused: U8 = field(default_factory=no_ids)
+    moved: U8 = field(default_factory=no_ids)
+    moved_spans: Any = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     inline: U8 = field(default_factory=no_ids)
+    moved_inline: U8 = field(default_factory=no_ids)
     sources: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -107,12 +115,11 @@ class Removal:
 
     def erased(self, files: ChunkFiles) -> Spans:
         """Return the spans of packs that become zeros, of the files that exist."""
-        rows = among(self.packs, files.listing.ids)
-        base = files.bases[files.rows_of(self.packs[rows])]
-        return Spans.union([Spans(base + self.spans[rows, 0], base + self.spans[rows, 1])])
+        return files.placed(self.packs, self.spans)
 
 
-_COLUMNS: Final = ("old", "new", "manifests", "chunks", "packs", "spans", "unused", "inline")
+_IDS: Final = ("old", "new", "manifests", "chunks", "packs", "unused", "moved", "inline", "moved_inline")
+_COLUMNS: Final = (*_IDS, "spans", "moved_spans")
 
 
 def removals(storage: Storage) -> list[Removal]:
@@ -124,8 +131,12 @@ def removals(storage: Storage) -> list[Removal]:
 def inline_digests(table: ChunkTable, chosen: Any) -> U8:
     """Return the distinct digests of the inline chunks among chosen rows."""
     source = np.unique(table.source[chosen & (table.kind == ChunkKind.INLINE)])
-    blobs = {blake2b(each, digest_size=_DIGEST_BYTES).digest() for each in table.inline.take(source).blobs()}
-    return id_matrix(sorted(blobs))
+    return distinct([digests_of(table.inline.take(source))])
+
+
+def digests_of(rows: Ragged) -> U8:
+    """Return the digest of each row of bytes."""
+    return id_matrix([blake2b(each, digest_size=_DIGEST_BYTES).digest() for each in rows.blobs()])
 
 
 def table_of(manifest: Manifest) -> ChunkTable:
@@ -211,8 +222,10 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
         if keys := listings[folder].select_files(among(listings[folder].ids, ids)).keys():
             yield f"{counted(len(keys), 'file')} of the data, such as {keys[0]}: {again}"
     files = ChunkFiles.of(listings[CHUNKS])
-    for id_, spans in files.by_file(removal.erased(files)):
-        if has_bytes(storage, id_, spans):
+    packs = list(files.by_file(removal.erased(files)))
+    found = map_bounded(Purpose.RANGE_READS, lambda each: has_bytes(storage, *each), packs)
+    for (id_, _), has in zip(packs, found, strict=True):
+        if has:
             yield f"bytes of the data in {chunk_key(id_)}: {again}"
     sizes = listings[CHUNKS].find_sizes(removal.unused)[0]
     if sizes.any():
@@ -221,6 +234,9 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
             "that no version used, and that may be those of the data: collect garbage, then repeat the "
             "withdrawal if they stay"
         )
+    moved = files.by_file(files.placed(removal.moved, removal.moved_spans))
+    if any(map_bounded(Purpose.RANGE_READS, lambda each: has_bytes(storage, *each), moved)):
+        yield f"bytes of the data are in use at {OTHER_POSITIONS}"
     yield from _left_references(context, removal, listings[MANIFESTS], files)
     for key in (REPO, *backup_keys(storage)):
         with skip_missing():

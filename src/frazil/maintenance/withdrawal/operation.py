@@ -58,11 +58,13 @@ from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.collection import DeleteLimits, Sweeper
 from frazil.maintenance.withdrawal.certificate import (
     AT_ONCE,
+    OTHER_POSITIONS,
     WITHDRAWALS,
     Removal,
     WithdrawalCertificate,
     backup_keys,
     certify,
+    digests_of,
     inline_digests,
     names_any,
     removals,
@@ -89,6 +91,7 @@ from frazil.storage.base import IfVersion
 from frazil.storage.checks import skip_damage, skip_missing
 from frazil.survey.columns import among, distinct, list_objects, no_ids
 from frazil.survey.survey import NO_PROGRESS, Progress, reachable, side_by_side
+from frazil.threads import Purpose, map_bounded
 
 #: The number of updates of others during a withdrawal after which it gives up.
 _TRIES: Final = 20
@@ -164,6 +167,11 @@ class ManifestCut:
     sources: tuple[str, ...] = ()
     references: int = 0
     partial: int = 0
+    #: Of chunks with only withdrawn elements; and of the chunks of the same arrays that stay.
+    certain: Spans = field(default_factory=Spans)
+    certain_inline: U8 = field(default_factory=no_ids)
+    near: Spans = field(default_factory=Spans)
+    near_inline: U8 = field(default_factory=no_ids)
 
 
 @dataclass(slots=True, eq=False)
@@ -182,6 +190,9 @@ class Found:
     #: The new ids of snapshots.
     names: dict[bytes, bytes] = field(default_factory=dict)
     live: Spans = field(default_factory=Spans)
+    #: Bytes of the chunks of the arrays outside of the data.
+    near: Spans = field(default_factory=Spans)
+    near_inline: U8 = field(default_factory=no_ids)
     #: Files that cannot be read, or that a lease protects.
     unread: dict[str, None] = field(default_factory=dict)
 
@@ -194,14 +205,17 @@ class Forgetting:
         self._wanted, self._matches = wanted, wanted.matches()
         self._progress = progress
         self._partial = PartialChunks(context.chunk_access())
+        #: Bytes that are withdrawn at all positions of the arrays.
+        self._followed, self._followed_inline = Spans(), no_ids()
 
     def plan(self) -> Withdrawal:
         """Return what the withdrawal would remove."""
         info, now, storage = self._context.catalog.full_repo_info(), now_us(), self._storage
         require_online(info)
         leases = LeaseLimit(storage, now, now)
-        found = Found(ChunkFiles.of(list_objects(storage, CHUNKS)))
-        self._survey(info, found, leases.refresh(), writes=False)
+        found, older_than = Found(ChunkFiles.of(list_objects(storage, CHUNKS))), leases.refresh()
+        self._follow(info, found.files, older_than)
+        self._survey(info, found, older_than, writes=False)
         removal = self._removal(found, leases.older_than, "")
         is_affected = among(info.table.ids(), removal.old)
         unlisted = removal.old[~among(removal.old, info.table.ids())]
@@ -245,10 +259,15 @@ class Forgetting:
     def _survey(self, info: RepoInfo, found: Found, older_than: int, *, writes: bool) -> None:
         """Do step 1, as far as it has not been done, and choose the new ids of step 2."""
         self._list_versions(info, found)
-        tables = [self._context.assets.snapshot(id_).nodes for id_ in found.versions]
-        found.cuts = array_cuts(lambda: tables, self._wanted)
-        uses = [nodes.manifest_ids() for nodes in tables]
-        used, stored = distinct(uses), list_objects(self._storage, MANIFESTS)
+        snapshot, before = self._context.assets.snapshot, found.cuts.keys()
+        found.cuts = array_cuts(lambda: (snapshot(id_).nodes for id_ in found.versions), self._wanted)
+        if found.cuts.keys() != before:  # another array has one of the paths now
+            found.live = Spans()
+            found.seen.clear()
+        uses = {id_: snapshot(id_).nodes.manifest_ids() for id_ in found.versions}
+        needed = id_list(info.table.ids()[reachable(info)])
+        required = set(id_list(distinct([uses[id_] for id_ in needed])))
+        used, stored = distinct(list(uses.values())), list_objects(self._storage, MANIFESTS)
         unused = stored.select_files(~among(stored.ids, used))
         found.unread |= dict.fromkeys(unused.select_files(unused.modified >= older_than).keys())
         unused = unused.select_files(unused.modified < older_than)
@@ -259,13 +278,14 @@ class Forgetting:
 
         def cut(item: tuple[bytes, bool]) -> ManifestCut | None:
             id_, is_used = item
-            if is_used:
+            if id_ in required:
                 return self._cut(found, id_, writes=writes, has_statistics=id_ in has_statistics)
-            with skip_missing(), skip_damage():
-                return replace(self._cut(found, id_, writes=False, has_statistics=False), live=Spans())
+            with skip_missing(), skip_damage():  # a version without a ref may have lost its files
+                part = self._cut(found, id_, writes=writes and is_used, has_statistics=False)
+                return part if is_used else replace(part, live=Spans(), near=Spans(), near_inline=no_ids())
             return None
 
-        live = [found.live]
+        live, near = [found.live], [found.near]
         for (id_, is_used), part in zip(todo, side_by_side(todo, cut, AT_ONCE), strict=True):
             self._progress.advance()
             if part is None:
@@ -273,11 +293,13 @@ class Forgetting:
                 continue
             found.seen |= {id_} if is_used else set()
             live = [Spans.union([*live, part.live])] if len(live) > _GATHERED else [*live, part.live]
+            near = [Spans.union([*near, part.near])] if len(near) > _GATHERED else [*near, part.near]
+            found.near_inline = distinct([found.near_inline, part.near_inline])
             if part.references:
-                found.cut[id_] = replace(part, live=Spans())
-        found.live = Spans.union(live)
+                found.cut[id_] = replace(part, live=Spans(), near=Spans())
+        found.live, found.near = Spans.union(live), Spans.union(near)
         changed = id_matrix(list(found.cut))
-        new = [id_ for id_, ids in zip(found.versions, uses, strict=True) if among(ids, changed).any()]
+        new = [id_ for id_, ids in uses.items() if among(ids, changed).any()]
         while new := [id_ for id_ in new if id_ not in found.names]:  # and those that name them as parents
             found.names |= {id_: new_object_id() for id_ in new}
             texts, known = _texts(found.names), found.metadata
@@ -312,7 +334,7 @@ class Forgetting:
         if has_statistics:
             manifest = with_read_statistics(self._storage, manifest)
         pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
-        masks = [self._masks(found.cuts.get(node), table) for node, table in pairs]
+        masks = [self._masks(found, found.cuts.get(node), table) for node, table in pairs]
         written: dict[bytes, ChunkTable] = {}
         for (node, table), (_, partly) in zip(pairs, masks, strict=True):
             if len(rows := np.flatnonzero(partly)):
@@ -322,8 +344,12 @@ class Forgetting:
         whole = table_of(manifest)
         gone = np.concatenate([np.zeros(0, np.bool_), *(all_ | partly for all_, partly in masks)])
         spans = found.files.spans(whole, ~gone), found.files.spans(whole, gone)
+        own = [np.full(len(table), node in found.cuts) for node, table in pairs]
+        stays = ~gone & np.concatenate([gone[:0], *own])
+        near, near_inline = found.files.spans(whole, stays), inline_digests(whole, stays)
         if not gone.any():
-            return ManifestCut(*spans)
+            return ManifestCut(*spans, near=near, near_inline=near_inline)
+        certain = np.concatenate([all_ for all_, _ in masks])
         foreign = np.unique(whole.source[gone & (whole.kind == ChunkKind.VIRTUAL)])
         sources = self._context.virtual.urls(whole.foreign.locations.take(foreign).texts())
         left: dict[bytes, ChunkTable] = {}
@@ -347,9 +373,13 @@ class Forgetting:
             tuple(sources),
             int(gone.sum()),
             sum(int(partly.sum()) for _, partly in masks),
+            found.files.spans(whole, certain),
+            inline_digests(whole, certain),
+            near,
+            near_inline,
         )
 
-    def _masks(self, cut: ArrayCut | None, table: ChunkTable) -> tuple[Mask, Mask]:
+    def _masks(self, found: Found, cut: ArrayCut | None, table: ChunkTable) -> tuple[Mask, Mask]:
         """Return which references are in the data, and which are of chunks that are partly in them."""
         gone, partly = np.zeros((2, len(table)), np.bool_)
         if cut is not None and (not cut.boxes or table.ndim == len(cut.boxes[0])):
@@ -358,7 +388,22 @@ class Forgetting:
         if self._wanted.sources and len(virtual):
             urls = self._context.virtual.urls(table.foreign.locations.texts())
             gone[virtual[self._matches(urls)[table.source[virtual]]]] = True
+        if cut is not None and len(self._followed.starts):
+            rows, starts, stops = found.files.places(table, ~gone)
+            gone[rows[self._followed.contains(starts, stops)]] = True
+        if cut is not None and len(self._followed_inline):
+            rows = np.flatnonzero(table.kind == ChunkKind.INLINE)
+            source, number = np.unique(table.source[rows], return_inverse=True)
+            gone[rows] |= among(digests_of(table.inline.take(source)), self._followed_inline)[number]
         return gone, partly & ~gone
+
+    def _follow(self, info: RepoInfo, files: ChunkFiles, older_than: int) -> None:
+        """Find the bytes of the chunks that have only withdrawn elements."""
+        if self._wanted.follow and not len(self._followed.starts):
+            found = Found(files)
+            self._survey(info, found, older_than, writes=False)
+            self._followed = Spans.union(each.certain for each in found.cut.values())
+            self._followed_inline = distinct([each.certain_inline for each in found.cut.values()])
 
     def _removal(self, found: Found, older_than: int, key: str) -> Removal:
         """Return the record of the withdrawal."""
@@ -375,7 +420,8 @@ class Forgetting:
         has_unused |= among(listing.ids, id_matrix(with_bytes))
         unused = unused.select(may_erase)
         erased = Spans.union([unused, data.select(is_live[files.owners(data)])])
-        owners = files.owners(erased)
+        packs, spans = files.in_files(erased)
+        moved, moved_spans = files.in_files(gone.common(found.near))
         cuts = found.cut.values()
         inline = distinct([each.inline for each in cuts])
         chunks = listing.ids[had_data & ~is_live]
@@ -386,16 +432,19 @@ class Forgetting:
             new=id_matrix(list(found.names.values())),
             manifests=id_matrix(list(found.cut)),
             chunks=chunks,
-            packs=listing.ids[owners],
-            spans=np.stack([erased.starts, erased.stops], axis=1) - files.bases[owners, None],
+            packs=packs,
+            spans=spans,
             unused=listing.ids[has_unused],
+            moved=moved,
+            moved_spans=moved_spans,
             inline=inline,
+            moved_inline=inline[among(inline, found.near_inline)],
             sources=tuple(sorted({url for each in cuts for url in each.sources})),
             counts={
                 "references": sum(each.references for each in cuts),
                 "partial_chunks": sum(each.partial for each in cuts),
                 "chunk_files": len(chunks),
-                "packs": len(distinct([listing.ids[owners]])),
+                "packs": len(distinct([packs])),
                 "inline_chunks": len(inline),
                 "bytes_removed": data.length,
                 "bytes_shared": gone.length - data.length,
@@ -415,6 +464,8 @@ class Forgetting:
                 f"{counted(len(sizes), 'chunk file')} ({int(sizes.sum()):,} bytes) with bytes that no "
                 "version uses may have the data: collect garbage"
             )
+        if len(removal.moved) or len(removal.moved_inline):
+            yield f"bytes of the data are in use at {OTHER_POSITIONS}"
         yield from (f"{key} cannot be read, or a lease protects it: verify" for key in found.unread)
 
     # The update
@@ -426,6 +477,7 @@ class Forgetting:
         for _ in range(_TRIES):
             info, older_than = catalog.full_repo_info(), LeaseLimit(storage, now, now).refresh()
             found.files = found.files.extended(list_objects(storage, CHUNKS))
+            self._follow(info, found.files, older_than)
             self._survey(info, found, older_than, writes=True)
             self._partial.writer.flush()
             storage.put_many(self._version_files(found))
@@ -494,9 +546,7 @@ class Forgetting:
                     storage.put(key, new, IfVersion(version))
         chunks = list_objects(storage, CHUNKS)
         files = ChunkFiles.of(chunks)
-        for id_, spans in files.by_file(removal.erased(files)):
-            with skip_missing():
-                erase(storage, id_, spans)
+        map_bounded(Purpose.CHUNK_COPIES, self._erase, files.by_file(removal.erased(files)))
         sweeper, failed = Sweeper(storage, DeleteLimits(), progress=self._progress), 0
         for folder, ids in (
             (CHUNKS, removal.chunks),
@@ -508,10 +558,16 @@ class Forgetting:
             listing = list_objects(storage, folder)
             failed += sweeper.sweep(listing.select_files(among(listing.ids, ids))).failed
         if len(removal.inline):  # equal chunks outside of the data stay, and are none of theirs
-            removal = replace(removal, inline=removal.inline[~among(removal.inline, stored_inline(storage))])
+            is_shared = among(removal.inline, stored_inline(storage))
+            is_shared &= ~among(removal.inline, removal.moved_inline)
+            removal = replace(removal, inline=removal.inline[~is_shared])
         removal = replace(removal, done=0 if failed else now_us())
         removal.put(storage)
         return removal
+
+    def _erase(self, file: tuple[bytes, list[tuple[int, int]]]) -> None:
+        with skip_missing():  # a collection may have deleted it
+            erase(self._storage, *file)
 
 
 def _refs_with(info: RepoInfo, refs: Mapping[str, bytes], rows: Mask) -> tuple[str, ...]:

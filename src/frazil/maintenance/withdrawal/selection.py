@@ -43,9 +43,12 @@ class Wanted:
 
     boxes: Mapping[str, tuple[tuple[Any, ...], ...]]
     sources: tuple[str, ...]
+    follow: bool = False
 
     @staticmethod
-    def of(data: str | Sequence[str] | Mapping[str, Any], sources: str | Sequence[str]) -> Wanted:
+    def of(
+        data: str | Sequence[str] | Mapping[str, Any], sources: str | Sequence[str], *, follow: bool
+    ) -> Wanted:
         """Return the checked arguments of `Upkeep.forget`."""
         names = [data] if isinstance(data, str) else data
         items = names if isinstance(names, Mapping) else dict.fromkeys(names)
@@ -55,7 +58,7 @@ class Wanted:
             boxes[absolute(path)] = tuple(each if isinstance(each, tuple) else (each,) for each in every)
         if not boxes and not sources:
             raise InvalidInputError("name the data: paths, or sources of virtual chunks, got none")
-        return Wanted(boxes, (sources,) if isinstance(sources, str) else tuple(sources))
+        return Wanted(boxes, (sources,) if isinstance(sources, str) else tuple(sources), follow)
 
     def texts(self) -> tuple[str, ...]:
         """Return the data in words."""

@@ -28,6 +28,7 @@ from frazil.format.columns import I64, U8, ranges
 from frazil.format.ids import chunk_key, id_keys, id_list
 from frazil.storage.base import IfVersion, Storage, Stored
 from frazil.survey.columns import ObjectListing, among, joined_columns
+from frazil.threads import Purpose, map_bounded
 
 type Mask = NDArray[np.bool_]
 
@@ -66,6 +67,12 @@ class Spans:
         low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
         return self.common(Spans(np.append(low, other.stops), np.append(other.starts, high)))
 
+    def contains(self, starts: I64, stops: I64) -> Mask:
+        """Return which ranges lie in one of the spans."""
+        at = np.searchsorted(self.starts, starts, "right") - 1
+        ends: Mask = np.append(self.stops, -1)[at] >= stops
+        return ends
+
     def select(self, rows: Mask) -> Spans:
         """Return some of the spans."""
         return Spans(self.starts[rows], self.stops[rows])
@@ -98,18 +105,36 @@ class ChunkFiles:
         """Return the rows of files. The row of a file that is not listed has no meaning."""
         return id_keys(self.listing.ids).searchsorted(id_keys(ids))
 
-    def spans(self, table: Any, chosen: Mask) -> Spans:
-        """Return the spans of native references among chosen rows. Missing files have none."""
+    def places(self, table: Any, chosen: Mask) -> tuple[I64, I64, I64]:
+        """Return the native references among chosen rows, and the first byte and the end of each.
+
+        References to missing files are left out.
+        """
         rows = np.flatnonzero(chosen & (table.kind == ChunkKind.NATIVE) & (table.length > 0))
         is_listed = among(table.chunk_ids, self.listing.ids)
-        number = self.rows_of(table.chunk_ids)
         rows = rows[is_listed[table.source[rows]]]
-        files = number[table.source[rows]]
+        files = self.rows_of(table.chunk_ids)[table.source[rows]]
         sizes = self.listing.sizes[files].astype(np.uint64)
         starts = np.minimum(table.offset[rows], sizes)
         stops = starts + np.minimum(table.length[rows], sizes - starts)
-        pair = (self.bases[files] + each.astype(np.int64) for each in (starts, stops))
-        return Spans.union([Spans(*pair)])
+        base = self.bases[files]
+        return rows, base + starts.astype(np.int64), base + stops.astype(np.int64)
+
+    def spans(self, table: Any, chosen: Mask) -> Spans:
+        """Return the spans of native references among chosen rows."""
+        return Spans.union([Spans(*self.places(table, chosen)[1:])])
+
+    def placed(self, ids: U8, spans: NDArray[np.int64]) -> Spans:
+        """Return the spans of files, (n, 2), on the line. Files that are not listed have none."""
+        rows = among(ids, self.listing.ids)
+        base = self.bases[self.rows_of(ids[rows])]
+        return Spans.union([Spans(base + spans[rows, 0], base + spans[rows, 1])])
+
+    def in_files(self, spans: Spans) -> tuple[U8, NDArray[np.int64]]:
+        """Return the file of each span, and the spans as positions in the files, (n, 2)."""
+        owners = self.owners(spans)
+        positions = np.stack([spans.starts, spans.stops], axis=1) - self.bases[owners, None]
+        return self.listing.ids[owners], positions
 
     def owners(self, spans: Spans) -> I64:
         """Return the row of the file of each span."""
@@ -132,10 +157,15 @@ class ChunkFiles:
         # Most files have one chunk, and the trailer that their name promises.
         one = (sizes - last)[rows] == SINGLE_TRAILER_BYTES
         one[one] = np.fromiter(map(is_marked, id_list(self.listing.ids[rows[one]])), np.bool_)
-        for row in rows[~one & (sizes > last)[rows]].tolist():
+        others = rows[~one & (sizes > last)[rows]]
+
+        def end_of(row: int) -> int:
+            """Return where the trailer of a file begins."""
             id_, size = self.listing.ids[row].tobytes(), int(sizes[row])
-            end = storage.get(chunk_key(id_), max(0, size - END_BYTES), size)
-            ends[row] = max(ends[row], size - trailer_size(id_, end, size))
+            return size - trailer_size(id_, storage.get(chunk_key(id_), max(0, size - END_BYTES), size), size)
+
+        payloads = np.array(map_bounded(Purpose.RANGE_READS, end_of, others.tolist()), np.int64)
+        ends[others] = np.maximum(ends[others], payloads)
         return Spans.union([Spans(self.bases[rows], self.bases[rows] + ends[rows])]).without(live)
 
     def by_file(self, spans: Spans) -> Iterator[tuple[bytes, list[tuple[int, int]]]]:
