@@ -12,7 +12,7 @@ RUNS = {
     *("log", "history", "show", "diff", "blame", "ls", "tree", "info", "cat", "refs"),
     *("status", "ops", "stats", "du", "inspect", "sql"),
     *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs", "config"),
-    *("expire", "collect", "compact", "forget", "rewrite-manifests", "upgrade", "completion", "cache"),
+    *("expire", "collect", "compact", "rewrite-manifests", "upgrade", "completion", "cache"),
     *("set", "restore-to", "doctor"),
     # these need the extra `pipeline`
     *("rechunk", "recompress", "copy", "clone", "export", "protect"),

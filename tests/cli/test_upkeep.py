@@ -105,6 +105,28 @@ def test_compact(repo: frazil.Repository, run: Any) -> None:
     assert run("compact ice") == "nothing to do\n"
 
 
+def test_forget(repo: frazil.Repository, run: Any) -> None:
+    assert "pass --all-versions" in run("forget ice:era5/t 0", status=2)
+    plan = json.loads(run("forget ice:era5/t 0:2 time=3 --dry-run --json"))
+    assert plan["what"] == ["/era5/t[0:2]", "/era5/t[3,:]"]
+    assert (plan["branches"], plan["tags"], len(plan["versions"])) == (["dev", "main"], ["v1", "v2"], 4)
+    tip = repo.lookup_branch("main")
+    assert "4 versions" in run("forget ice:era5/t 0:2 time=3 --all-versions", status=3)
+    assert repo.lookup_branch("main") == tip
+    (certificate,) = json.loads(run("forget ice:era5/t 0:2 time=3 --all-versions -y --json"))
+    assert certificate["snapshots"][tip] == repo.lookup_branch("main")
+    assert certificate["left"] == []
+    assert frazil.read(repo.readonly_session(tag="v1"), "era5/t").tolist() == [
+        *[[0, 0, 0]] * 2,
+        [6, 7, 8],
+        [0, 0, 0],
+    ]
+    lines = run("forget ice --check")
+    assert f"{tip} -> {repo.lookup_branch('main')}" in lines
+    assert "no stored byte is left" in lines
+    assert "no version has a group or array at `/none`" in run("forget ice:none --dry-run", status=1)
+
+
 def test_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run("init old --spec-version 1")
