@@ -11,6 +11,7 @@ import { address, followAddress, go, notice, opening, reader, route, useLoad } f
 import { change, ChangeDialog } from "./views/change";
 import { Diff } from "./views/diff";
 import { History } from "./views/history";
+import { Home } from "./views/home";
 import { RepositoryView } from "./views/repository";
 import { VersionView } from "./views/version";
 
@@ -46,7 +47,7 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
     [opening.value],
     true,
   );
-  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[
+  const View = { home: Home, history: History, node: VersionView, diff: Diff, repository: RepositoryView }[
     route.value.page
   ];
   return (
@@ -127,6 +128,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
             {of.label}
           </span>
           <nav aria-label="Views">
+            {tab("home", "Overview", address({ page: "home" }))}
             {tab(
               "history",
               "History",

@@ -26,6 +26,7 @@ def sees_the_refs(page: Any) -> None:
 def test_over_the_server(page: Any, site: Site) -> None:
     with served(replace(site, target=Target(site.target.location))) as client:
         page.goto(client.server.url)
+        page.get_by_role("link", name="History").first.click()
         sees_the_refs(page)
         assert site.token not in page.url
         page.reload()
@@ -72,7 +73,7 @@ def test_beside_the_data(
     monkeypatch.chdir(tmp_path)
     assert main(["ui", "ice", "--static", "ice/explorer"]) == 0
     with hosted(tmp_path) as root:
-        page.goto(f"{root}ice/explorer/index.html")
+        page.goto(f"{root}ice/explorer/index.html#/history")
         sees_the_refs(page)
 
 
@@ -95,7 +96,8 @@ def test_requests_of_the_first_picture(
         assert len(before) == len(set(before)) <= 6
     with served(replace(site, target=Target(site.target.location))) as client:
         page.goto(client.server.url)
-        sees_the_refs(page)
+        page.get_by_text("Create the array").wait_for()
+        page.get_by_role("application").wait_for()
         root = f"http://127.0.0.1:{client.port}/"
         names = [each.removeprefix(root) for each in requests if each.startswith(root)]
         assert sorted(names[1:3]) == ["api/info", "repo/repo"]
@@ -124,6 +126,7 @@ def test_rows_of_a_long_history(page: Any, site: Site, folder: Path) -> None:
         repo.writable_session("main").commit(f"commit {number}", allow_empty=True)
     with served(replace(site, target=Target(site.target.location))) as client:
         page.goto(client.server.url)
+        page.get_by_role("link", name="History").first.click()
         rows = page.get_by_role("option")
         page.get_by_role("option", name="commit 199", exact=False).wait_for()
         for top in (90, 1000, 4000, 2500, 2590, 0):

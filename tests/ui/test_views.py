@@ -69,7 +69,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_history_by_keyboard(page: Any, address: str) -> None:
-    page.goto(address)
+    page.goto(f"{address}#/history")
     page.get_by_role("option", name="correct one day").wait_for()
     commits = page.get_by_role("listbox")
     box = commits.bounding_box()
@@ -84,7 +84,7 @@ def test_history_by_keyboard(page: Any, address: str) -> None:
 
 
 def test_values_at_a_typed_date(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/t?view=data")
+    page.goto(f"{address}#/v/main/t?view=data&proj=grid")
     page.get_by_role("textbox", name="time").fill("2020-01-02")
     page.keyboard.press("Enter")
     page.get_by_text("40 values: 40 to 79").wait_for()
@@ -152,7 +152,7 @@ def colour_at(page: Any, x: float, y: float) -> Any:
 
 def test_dot_of_the_selected_commit(page: Any, address: str) -> None:
     """The dot of the selected commit is larger, also on the first screen, and lies above its row."""
-    page.goto(address)
+    page.goto(f"{address}#/history")
     lane, side = (11, 92, 158), 3  # pixels from the middle of a dot that only the larger one covers
     rows = [page.get_by_role("option", name=name) for name in ("correct one day", "first <b>days</b>")]
     rows[0].wait_for()
@@ -200,7 +200,7 @@ def test_chunks_by_commit(page: Any, address: str) -> None:
 
 
 def test_points_as_lines(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/t?view=data&i=1,0,0")
+    page.goto(f"{address}#/v/main/t?view=data&i=1,0,0&proj=grid")
     image = page.get_by_role("application")
     image.focus()
     page.keyboard.press("ArrowRight")
@@ -234,7 +234,7 @@ def test_play_and_stop(page: Any, address: str) -> None:
 
 
 def test_projected_rasters(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/polar/ice?view=data&proj=local")
+    page.goto(f"{address}#/v/main/polar/ice?view=data")
     page.get_by_role("application", name="Map of ice").wait_for()
     page.get_by_role("combobox", name="Map").select_option("grid")
     page.get_by_role("application", name="Image of ice").focus()
@@ -267,7 +267,7 @@ def test_version_that_does_not_exist(page: Any, address: str) -> None:
 
 
 def test_enter_opens_the_version(page: Any, address: str) -> None:
-    page.goto(f"{address}?embed")
+    page.goto(f"{address}?embed#/history")
     page.get_by_role("listbox").focus()
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
@@ -285,7 +285,7 @@ def test_frame_that_may_store_nothing(page: Any, address: str) -> None:
     refuse = "get() { throw new DOMException('refused', 'SecurityError') }"
     for name in ("localStorage", "sessionStorage"):
         page.add_init_script(f"Object.defineProperty(window, '{name}', {{ {refuse} }})")
-    page.goto(address)
+    page.goto(f"{address}#/history")
     page.get_by_role("option", name="correct one day").wait_for()
     page.get_by_role("button", name="Colours of the page: system").click()
     page.get_by_role("button", name="Colours of the page: light").wait_for()
@@ -309,7 +309,7 @@ def test_request_without_an_answer(page: Any, address: str) -> None:
 
 
 def test_drag_that_the_browser_ends(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/t?view=data")
+    page.goto(f"{address}#/v/main/t?view=data&proj=grid")
     image = page.get_by_role("application")
     box = image.locator("canvas").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

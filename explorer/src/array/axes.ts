@@ -125,7 +125,11 @@ export function axisOf(
   const { values } = decoded ?? {};
   const numbers =
     values instanceof Float64Array
-      ? Float64Array.from({ length }, (_, at) => values[start + at * step] ?? NaN)
+      ? // The middle of the last chunk may lie beyond the end
+        Float64Array.from(
+          { length },
+          (_, at) => values[start + at * step] ?? (at && at === length - 1 ? values.at(-1) : NaN) ?? NaN,
+        )
       : undefined;
   const name = dimension < 0 ? "" : dimensionName(node, dimension);
   const bounds = step === 1 ? decoded?.edges?.slice(start, start + length + 1) : undefined;

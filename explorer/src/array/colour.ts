@@ -8,8 +8,49 @@ const STOPS = {
   viridis: "440154 482878 3e4989 31688e 26828e 1f9e89 35b779 6ece58 b5de2b fde725",
   cividis: "00224e 123570 3b496c 575d6d 707173 8a8678 a59c74 c3b369 e1cc55 fee838",
   balance: "171c42 293a8f 0b66bd 4590b9 8eb5c2 d2d8db e6d2cc d59d89 c46548 ac2b24 780e28 3c0911",
+  thermal: "0b1b4d 3b2a8c 7d3b93 b84f7d e7715f f9a24b fbe27a",
+  ice: "04142d 1c3a63 33679a 5f9cc4 a3cfe0 f2fafd",
+  rain: "fafaf2 cfe6d4 8cc9bf 4aa0b5 2a6fa8 24408e 2a1a5e",
+  relief: "0a1f44 164278 2b6aa6 5b9cc8 a9d3e4 3f7a4a 93ad62 d9c089 a9743f f4f1ec",
+  land: "3f7a4a 93ad62 d9c089 a9743f f4f1ec",
   grey: "000000 ffffff",
+  clouds: "ffffff 000000",
 };
+
+/** Colours that fit to a quantity, and limits that it has. */
+export interface Palette {
+  readonly map: string;
+  /** Zero is in the middle. */
+  readonly isCentred?: boolean;
+  readonly low?: number;
+  readonly high?: number;
+}
+
+/** Words of the names of quantities, with their colours: the first row counts. */
+const QUANTITIES: readonly (readonly [RegExp, Palette])[] = [
+  [/anomal|difference|departure|_bias|increment|tendency/, { map: "balance", isCentred: true }],
+  [/ice_(area|conc|cover|fraction)|siconc|snow_(area|cover)/, { map: "ice", low: 0, high: 1 }],
+  [/precipitation|rainfall|snowfall|rain_rate/, { map: "rain", low: 0 }],
+  [
+    /topograph|surface_altitude|orograph|elevation|bathymetr|sea_floor_depth|height_above_geoid/,
+    { map: "relief" },
+  ],
+  [/brightness_temperature/, { map: "clouds" }],
+  [/temperature/, { map: "thermal" }],
+  [/reflectance|albedo|cloud_area_fraction|cloud_cover/, { map: "grey" }],
+  [/eastward|northward|upward|zonal|meridional|vorticity|divergence/, { map: "balance", isCentred: true }],
+];
+
+/** The colours of values with such names and limits, unless a person chooses others. */
+export function paletteOf(names: string, units: string, limits: Limits): Palette {
+  const found = QUANTITIES.find(([words]) => words.test(names.toLowerCase().replace(/\s+/g, "_")))?.[1];
+  if (!found) return diverging(limits) ? { map: "balance", isCentred: true } : { map: "viridis" };
+  const { map, high } = found;
+  // The sea is blue only where there is a sea
+  if (map === "relief") return limits[0] < 0 && limits[1] > 0 ? { map, isCentred: true } : { map: "land" };
+  if (high === undefined) return found;
+  return { ...found, high: units === "%" || limits[1] > 1.5 ? 100 : high };
+}
 
 export const MAPS = Object.keys(STOPS);
 type Colour = readonly [red: number, green: number, blue: number];

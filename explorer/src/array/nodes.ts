@@ -1,12 +1,12 @@
 /** The tree of a version as rows, and facts about nodes. */
 
 import { type Properties, record } from "../base/json";
-import { nth, product } from "../base/lists";
+import { nth, product, type Shape } from "../base/lists";
 import type { Codec } from "../codecs/codecs";
 import { storedChunks } from "../format/arrays";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
 import { isolated, last, parent } from "../page/text";
-import { type Box, chunksOf } from "./slices";
+import { type Box, chunksOf, type Slice } from "./slices";
 
 export type Branch = { readonly node: Node; readonly depth: number; readonly children: Branch[] };
 
@@ -143,7 +143,7 @@ export const attributes = (node: Node): Properties =>
   (node.document["attributes"] as Properties | undefined) ?? {};
 
 /** The attributes, or none if the description of the node is damaged. */
-function attributesOr(node: Node): Properties {
+export function attributesOr(node: Node): Properties {
   try {
     return attributes(node);
   } catch {
@@ -165,19 +165,48 @@ function levelsOf(group: Node): string[] {
     .map((name) => `${group.path === "/" ? "" : group.path}/${name}`);
 }
 
-/** The coarser levels of the pyramid to which an array belongs, the finest one first. */
-export function coarserLevels(snapshot: Snapshot, node: ArrayNode): ArrayNode[] {
+/** A level of a pyramid, and the elements of another level that one of its elements stands for, along each dimension. */
+export interface Level {
+  readonly node: ArrayNode;
+  readonly ratio: Shape;
+  /** Its place among the levels: 0 is the finest. */
+  readonly place: number;
+  readonly count: number;
+}
+
+/** An array and the coarser levels of the pyramid to which it belongs, the finest one first. */
+export function levelsFrom(snapshot: Snapshot, node: ArrayNode): readonly [Level, ...Level[]] {
+  const own: Level = { node, ratio: node.shape.map(() => 1), place: 0, count: 1 };
   for (const path of around(node.path)) {
     const group = snapshot.node(path);
-    const levels = group ? levelsOf(group) : [];
-    const own = levels.find((level) => `${node.path}/`.startsWith(`${level}/`));
-    if (own === undefined) continue;
-    const arrays = levels.map((level) => snapshot.node(level + node.path.slice(own.length))).filter(isArray);
-    return arrays
-      .filter(({ shape }) => product(shape) < product(node.shape) && shape.length === node.shape.length)
-      .sort((one, other) => product(other.shape) - product(one.shape));
+    const paths = group ? levelsOf(group) : [];
+    const above = paths.find((level) => `${node.path}/`.startsWith(`${level}/`));
+    if (above === undefined) continue;
+    const arrays = paths
+      .map((level) => snapshot.node(level + node.path.slice(above.length)))
+      .filter((each) => isArray(each) && each.shape.length === node.shape.length) as ArrayNode[];
+    arrays.sort((one, other) => product(other.shape) - product(one.shape));
+    const levels = arrays.map((each, place) => ({
+      node: each,
+      ratio: node.shape.map((length, d) => Math.max(1, Math.round(length / Math.max(1, nth(each.shape, d))))),
+      place,
+      count: arrays.length,
+    }));
+    const first = levels.find((each) => each.node.path === node.path) ?? own;
+    return [first, ...levels.filter((each) => product(each.node.shape) < product(node.shape))];
   }
-  return [];
+  return [own];
+}
+
+/** The coarsest level whose part of a slice has as many elements along an axis as a screen has pixels; else the finest. */
+export function levelFor(
+  [finest, ...coarser]: readonly [Level, ...Level[]],
+  slice: Slice,
+  pixels: number,
+): Level {
+  const length = (level: Level): number =>
+    Math.max(...[slice.x, slice.y].map((d) => (nth(slice.to, d) - nth(slice.from, d)) / nth(level.ratio, d)));
+  return coarser.findLast((level) => length(level) >= pixels) ?? finest;
 }
 
 /** Title of an array's values: long name and units by CF. */

@@ -58,6 +58,12 @@ export const differenceScale = ({ clock, units }: Pick<Decoded, "clock" | "units
 export const full = ({ text, units }: Scale, value: number): string =>
   Number.isNaN(value) || !units ? text(value) : `${text(value)} ${units}`;
 
+const ZERO = 273.15; // kelvins at 0 °C
+
+/** A temperature in kelvins also in degrees Celsius. */
+export const inCelsius = ({ units }: Scale, value: number): string =>
+  units === "K" && value > 100 ? ` (${number(Number((value - ZERO).toFixed(2)))} °C)` : "";
+
 /** A mean of times has no more digits than a second. */
 export const meanOf = ({ clock }: Scale, mean: number): number =>
   clock ? Math.round(mean / 1000) * 1000 : mean;

@@ -63,6 +63,28 @@ export function sliceQuery(shape: Shape, slice: Slice): Record<string, string> {
   return query;
 }
 
+/** A slice in the indices of a coarser level, of whose elements each stands for some others. */
+export function coarserSlice(slice: Slice, ratio: Shape, shape: Shape): Slice {
+  const scaled = (list: Shape, round: (value: number) => number, least: number): number[] =>
+    list.map((at, d) => clamp(round(at / nth(ratio, d)), Math.min(least, nth(shape, d)), nth(shape, d)));
+  const index = scaled(slice.index, Math.floor, 0).map((at, d) =>
+    Math.min(at, Math.max(0, nth(shape, d) - 1)),
+  );
+  return { ...slice, index, from: scaled(slice.from, Math.floor, 0), to: scaled(slice.to, Math.ceil, 1) };
+}
+
+/** The reverse. What reaches the end of the coarser level reaches the end of the finer one, too. */
+export function finerSlice(slice: Slice, ratio: Shape, shape: Shape, finer: Shape): Slice {
+  const scaled = (list: Shape): number[] =>
+    list.map((at, d) => (at === nth(shape, d) ? nth(finer, d) : at * nth(ratio, d)));
+  return {
+    ...slice,
+    index: slice.index.map((at, d) => at * nth(ratio, d)),
+    from: scaled(slice.from),
+    to: scaled(slice.to),
+  };
+}
+
 /** The region to read. Axes with more than `most` values are read with a step. */
 export function box(shape: Shape, slice: Slice, most: number): Box {
   const axis = (dimension: number): boolean => dimension === slice.x || dimension === slice.y;

@@ -15,11 +15,12 @@ import { Choice, Entry, Wait } from "../page/parts";
 import { route, setQuery, useLoad } from "../page/state";
 import { bytes, count, plural } from "../page/text";
 import { Axes, Fixed } from "../values/sliders";
+import { statisticsOf } from "../values/summary";
 import { chunkWriters } from "../versions/writers";
 import { cellsOf, paintCells } from "./cells";
 import { Chunk } from "./chunk";
 import { ChunkMap } from "./map";
-import { SHADES, statisticsOf } from "./shades";
+import { SHADES } from "./shades";
 
 interface ChunksProps extends ArrayProps {
   /** Coordinates of chunks that changed between two versions; without, those of the snapshot's own commit. */

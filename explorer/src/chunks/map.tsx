@@ -3,7 +3,7 @@
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { clamp } from "../base/lists";
-import { arrowOf, Canvas, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
+import { arrowOf, Canvas, css, Frame, pointerIn, usePointer, useSize, useWheel } from "../page/canvas";
 import { Sign } from "../page/parts";
 import type { Cells } from "./cells";
 
@@ -45,17 +45,7 @@ export function ChunkMap({ cells, image, choice, describe, onChoose }: MapProps)
     const next = clamp(scale * factor, fit / 2, 80);
     setView({ scale: next, left: x - ((x - left) * next) / scale, top: y - ((y - top) * next) / scale });
   };
-  useEffect(() => {
-    // Only a listener that is not passive may keep the page from scrolling
-    const wheel = (event: WheelEvent): void => {
-      event.preventDefault();
-      const { x, y } = pointerIn(element, event);
-      zoom(Math.exp(-event.deltaY * 0.002), x, y);
-    };
-    const target = element.current;
-    target?.addEventListener("wheel", wheel, { passive: false });
-    return () => target?.removeEventListener("wheel", wheel);
-  });
+  useWheel(element, zoom);
   const centre = (cell: number): [number, number] => [
     left + ((cell % cells.width) + 0.5) * wide,
     top + (Math.floor(cell / cells.width) + 0.5) * scale,

@@ -2,17 +2,15 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { CATEGORIES, cssColour, pixel } from "../array/colour";
-import { withAttributes } from "../array/nodes";
 import { kinds, KINDS, summary } from "../array/references";
 import { scaleOf } from "../array/scale";
-import { record } from "../base/json";
 import { f64, i32, nth, u8 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import type { ChunkTable, Repository } from "../format/types";
 import { css } from "../page/canvas";
-import type { ArrayProps } from "../page/home";
 import { CommitLink } from "../page/parts";
 import { bytes, count, firstLine, minute, number, plural, short, when } from "../page/text";
+import { type Statistic, type Statistics, STATISTICS } from "../values/summary";
 import { author } from "../versions/search";
 import type { Writers } from "../versions/writers";
 import { columnShade, fileShade, type Shade, sizeShade } from "./cells";
@@ -26,14 +24,6 @@ export interface ShadeData {
   readonly writers: Writers | undefined;
   readonly statistics: Statistics | undefined;
 }
-
-/** Statistics of chunks as values: packing and times applied. */
-export interface Statistics extends Record<Statistic, Decoded> {
-  readonly gaps: Float64Array;
-  readonly notes: readonly string[];
-}
-const STATISTICS = ["minimum", "maximum", "mean"] as const;
-type Statistic = (typeof STATISTICS)[number];
 
 interface Shown extends Shade {
   readonly legend: ComponentChildren;
@@ -202,24 +192,6 @@ function describeStatistics(statistics: Statistics, row: number): string {
   if (Number.isNaN(gaps)) return "no statistics";
   const labels = STATISTICS.map((name) => `${name} ${labelOf(statistics[name], row)}`);
   return [...(gaps < 1 ? labels : []), gaps > 0 && `${share(gaps)} without value`].filter(Boolean).join(", ");
-}
-
-/** Reads the statistics of the chunks of an array, and decodes them as its elements. */
-export async function statisticsOf(
-  { reader, snapshot, node }: ArrayProps,
-  table: ChunkTable,
-  signal: AbortSignal,
-): Promise<Statistics> {
-  const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
-  // They leave out fill values, and a mean can be equal to one.
-  const { _FillValue, missing_value: _missing, ...attributes } = record(node.document["attributes"]);
-  const plain = withAttributes(node, attributes);
-  const decoded = (raw: Float64Array): Decoded =>
-    reader.decode(snapshot, plain, { shape: [table.length], raw });
-  const [low, high] = [decoded(stored.minimum), decoded(stored.maximum)];
-  const isTurned = Number(attributes.scale_factor ?? 1) < 0;
-  const [minimum, maximum] = isTurned ? [high, low] : [low, high];
-  return { minimum, maximum, mean: decoded(stored.mean), gaps, notes };
 }
 
 function writerText({ history }: Repository, { rows, read, merges }: Writers, at: number): string {

@@ -1,17 +1,23 @@
-/** Projections and coastlines. Loaded when somebody chooses a projection. */
+/** Projections, coastlines, and the lines of maps. Loaded with the first map. */
 
 import type { GeoPermissibleObjects, GeoProjection } from "d3-geo";
 import {
   geoAzimuthalEqualArea,
   geoEqualEarth,
   geoEquirectangular,
-  geoGraticule10,
+  geoGraticule,
   geoNaturalEarth1,
   geoOrthographic,
+  geoPath,
 } from "d3-geo";
+import { entryOf } from "../base/json";
+import { clamp, nth, type Shape } from "../base/lists";
+import { FONT, number } from "../page/text";
+import type { Place } from "./crs";
+import type { Geolocation } from "./geolocation";
 import land from "world-atlas/land-110m.json";
 
-export { geoPath } from "d3-geo";
+export { geoPath };
 export const PROJECTIONS = {
   natural: geoNaturalEarth1,
   equal: geoEqualEarth,
@@ -19,7 +25,34 @@ export const PROJECTIONS = {
   globe: geoOrthographic,
   local: geoAzimuthalEqualArea,
 } satisfies Record<string, () => GeoProjection>;
-export const GRATICULE = geoGraticule10();
+const METRES = 6_371_009; // the mean radius of the Earth
+
+/** Lines of longitude and latitude around a place. */
+function graticule(
+  step: number,
+  [east, north]: readonly [number, number],
+  span: number,
+): GeoPermissibleObjects {
+  const lines = geoGraticule()
+    .step([step, step])
+    .precision(Math.min(2.5, step / 4));
+  if (span > 100)
+    return lines.extent([
+      [-180, -90 + step / 1e3],
+      [180 + step / 1e3, 90],
+    ])();
+  const far = Math.min(
+    180,
+    (span * 0.8) / Math.max(0.05, Math.cos((Math.min(85, Math.abs(north) + span / 2) * Math.PI) / 180)),
+  );
+  const snap = (value: number): number => Math.round(value / step) * step;
+  const [west, south] = [snap(east - far), Math.max(-90 + step, snap(north - span))];
+  const size = [snap(2 * far), Math.min(2 * span, 90 - south)] as const;
+  return lines.extent([
+    [west, south],
+    [west + Math.min(360, size[0]) + step / 1e3, Math.min(90, south + size[1]) + step / 1e3],
+  ])();
+}
 
 /** Coastlines by Natural Earth: each arc holds steps in units of a grid. */
 function coastlines(): GeoPermissibleObjects {
@@ -35,4 +68,205 @@ function coastlines(): GeoPermissibleObjects {
   return { type: "MultiLineString", coordinates };
 }
 
-export const COAST = coastlines();
+const COAST = coastlines();
+
+const WIDE = 130; // degrees
+const COASTS = 0.4; // degrees: a narrower view has none, because they are not exact
+
+/** What a map shows: its centre, and the degrees of a great circle across it. */
+export interface View {
+  readonly centre: Place;
+  readonly span: number;
+}
+
+/** Projections that turn in both directions. */
+const isRound = (name: string): boolean => name === "globe" || name === "local";
+export const SPHERE = { type: "Sphere" } as const;
+const RADIANS = Math.PI / 180;
+const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
+
+/** The frame of a plane as a line, and its centre; without a line if it is most of the world. */
+export function frame({ name, width, height, place }: Geolocation): {
+  line?: GeoPermissibleObjects;
+  centre: [number, number];
+  isDisc: boolean;
+} {
+  const at = (across: number, down: number): [number, number] => {
+    const [east, north] = place(Math.round(across * (width - 1)), Math.round(down * (height - 1)));
+    return [east, clamp(north, -89, 89)];
+  };
+  const isPlace = (pair: Shape): boolean => pair.every(Number.isFinite);
+  const inside = STEPS.flatMap((across) => STEPS.map((down) => at(across, down))).filter(isPlace);
+  let [x, y, z] = [0, 0, 0];
+  for (const [east, north] of inside) {
+    const [longitude, latitude] = [(east * Math.PI) / 180, (north * Math.PI) / 180];
+    x += (Math.cos(latitude) * Math.cos(longitude)) / inside.length;
+    y += (Math.cos(latitude) * Math.sin(longitude)) / inside.length;
+    z += Math.sin(latitude) / inside.length;
+  }
+  // Around a pole, the picture keeps the direction of the grid
+  const [down] = at(0.5, z > 0 ? 1 : 0);
+  const centre: [number, number] = [
+    Math.hypot(x, y) > 0.1 ? (Math.atan2(y, x) * 180) / Math.PI : down || 0,
+    (Math.atan2(z, Math.hypot(x, y)) * 180) / Math.PI,
+  ];
+  // The corners of a picture of the whole Earth are in space
+  const isDisc =
+    name === "geostationary" && [0, 1].every((end) => !isPlace(at(end, end)) && !isPlace(at(end, 1 - end)));
+  if (isDisc) return { centre, isDisc };
+  if (Math.hypot(x, y, z) < 0.6 || width < 2 || height < 2) return { centre: [centre[0], 0], isDisc };
+  const along = (place: (step: number) => [number, number]): [number, number][] => STEPS.map(place);
+  const sides = [0, 1].flatMap((end) => [along((step) => at(step, end)), along((step) => at(end, step))]);
+  const lines = sides.map((side) => side.filter(isPlace)).filter((side) => side.length > 1);
+  if (!lines.length) return { line: { type: "MultiPoint", coordinates: inside }, centre, isDisc };
+  return { line: { type: "MultiLineString", coordinates: lines }, centre, isDisc };
+}
+
+type Size = { readonly width: number; readonly height: number };
+
+/** A projection that is turned to a place. */
+const turned = (name: string, [east, north]: Place): GeoProjection =>
+  (entryOf<() => GeoProjection>(PROJECTIONS, name) ?? geoNaturalEarth1)().rotate([
+    -east,
+    isRound(name) ? -north : 0,
+  ]);
+
+/** A projection with a place in the middle of the screen. */
+export function aim(name: string, { centre, span }: View, size: Size): GeoProjection {
+  const { width, height } = size;
+  const aimed = turned(name, centre)
+    .scale(width / (span * RADIANS))
+    .translate([width / 2, height / 2]);
+  const [x, y] = aimed([...centre]) ?? [width / 2, height / 2];
+  return aimed.translate([width - x, height - y]).clipExtent([
+    [-9, -9],
+    [width + 9, height + 9],
+  ]);
+}
+
+/** The view of all of a part of the Earth. */
+export function fitting(name: string, part: ReturnType<typeof frame>, size: Size): View {
+  const { width, height } = size;
+  const fitted = turned(name, part.centre).fitExtent(
+    [
+      [6, 6],
+      [width - 6, height - 6],
+    ],
+    part.line ?? SPHERE,
+  );
+  const span = width / fitted.scale() / RADIANS;
+  return { centre: fitted.invert?.([width / 2, height / 2]) ?? part.centre, span };
+}
+
+const BLOCK = 8; // pixels
+const mix = ([a, b]: Place, [c, d]: Place, share: number): Place => [
+  a + (c - a) * share,
+  b + (d - b) * share,
+];
+
+/**
+ * Calls `use` with the place of each pixel. Within a block of pixels, places lie between those of its corners, if the place in
+ * its middle does so up to a quarter of a pixel.
+ */
+export function eachPlace(
+  projection: GeoProjection,
+  { width, height }: Size,
+  ratio: number,
+  use: (pixel: number, east: number, north: number) => void,
+): void {
+  const near = 1 / (4 * ratio * projection.scale() * RADIANS);
+  const at = (x: number, y: number): Place => projection.invert?.([x / ratio, y / ratio]) ?? [NaN, NaN];
+  for (let top = 0; top < height; top += BLOCK) {
+    let [one, two] = [at(0.5, top + 0.5), at(0.5, top + BLOCK + 0.5)];
+    for (let left = 0; left < width; left += BLOCK) {
+      const [three, four] = [at(left + BLOCK + 0.5, top + 0.5), at(left + BLOCK + 0.5, top + BLOCK + 0.5)];
+      const middle = at(left + BLOCK / 2 + 0.5, top + BLOCK / 2 + 0.5);
+      const mean = [0, 1].map((axis) => {
+        const corners = [one, two, three, four].map((place) => nth(place, axis));
+        const isClose = Math.max(...corners) - Math.min(...corners) < 90;
+        return isClose ? corners.reduce((sum, each) => sum + each / 4, 0) : NaN;
+      });
+      const isBetween = mean.every((each, axis) => Math.abs(each - nth(middle, axis)) < near);
+      const [right, bottom] = [Math.min(left + BLOCK, width), Math.min(top + BLOCK, height)];
+      for (let y = top; y < bottom; y++) {
+        const down = (y - top) / BLOCK;
+        const [west, east] = [mix(one, two, down), mix(three, four, down)];
+        for (let x = left; x < right; x++) {
+          const across = (x - left) / BLOCK;
+          use(y * width + x, ...(isBetween ? mix(west, east, across) : at(x + 0.5, y + 0.5)));
+        }
+      }
+      [one, two] = [three, four];
+    }
+  }
+}
+
+/** A round number that is not above another one. */
+function roundBelow(value: number): number {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * ([5, 2, 1].find((factor) => factor * power <= value) ?? 1);
+}
+
+/** A longitude (axis 0) or a latitude as text. */
+function degrees(value: number, axis: 0 | 1): string {
+  const turned = axis ? value : value - 360 * Math.round(value / 360);
+  const sign = turned === 0 ? "" : (axis ? "NS" : "EW").charAt(turned < 0 ? 1 : 0);
+  return `${number(Number(Math.abs(turned).toFixed(6)))}°${sign}`;
+}
+
+type Colours = { readonly text: string; readonly page: string; readonly quiet: string };
+
+/** Coasts, lines of longitude and latitude with their texts, and a scale bar. */
+export function drawLines(
+  context: CanvasRenderingContext2D,
+  projection: GeoProjection,
+  { centre, span }: View,
+  { width, height }: Size,
+  colours: Colours,
+): void {
+  const path = geoPath(projection, context);
+  const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
+    context.beginPath();
+    path(what);
+    context.strokeStyle = colour;
+    context.lineWidth = thick;
+    context.stroke();
+  };
+  const step = Math.min(30, roundBelow(span / 4));
+  context.globalAlpha = 0.35;
+  stroke(graticule(step, centre, span), colours.text, 0.5);
+  context.globalAlpha = 1;
+  if (span > COASTS) {
+    // Two lines, so that coasts show on dark and on light colours
+    stroke(COAST, colours.page, 2.5);
+    stroke(COAST, colours.text, 1);
+  }
+  stroke(SPHERE, colours.quiet, 1);
+  if (span > WIDE) return;
+  context.font = FONT;
+  context.lineWidth = 3;
+  context.strokeStyle = colours.page;
+  context.fillStyle = colours.text;
+  const write = (text: string, x: number, y: number): void => {
+    context.strokeText(text, x, y);
+    context.fillText(text, x, y);
+  };
+  // A line has its text where it leaves the screen
+  for (const axis of [0, 1] as const) {
+    for (let along = 30, former = NaN; along < (axis ? height - 50 : width - 80); along++) {
+      const place = projection.invert?.(axis ? [2, along] : [along, 2])?.[axis] ?? NaN;
+      const line = Math.round((former + place) / 2 / step) * step;
+      const isCrossed = (former - line) * (place - line) <= 0 && Math.abs(former - place) < step;
+      if (isCrossed) write(degrees(line, axis), axis ? 5 : along + 3, axis ? along - 3 : 14);
+      former = place;
+    }
+  }
+  const metres = (100 * METRES) / projection.scale();
+  const bar = roundBelow(metres);
+  const [left, bottom, long] = [12, height - 12, (bar / metres) * 100];
+  context.fillStyle = colours.page;
+  context.fillRect(left - 5, bottom - 22, long + 10, 28);
+  context.fillStyle = colours.text;
+  context.fillRect(left, bottom - 2, long, 2);
+  context.fillText(bar < 1000 ? `${number(bar)} m` : `${number(bar / 1000)} km`, left, bottom - 7);
+}

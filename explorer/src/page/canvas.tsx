@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { JSX, VNode } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { entryOf } from "../base/json";
 
 /** Size of an element, followed as it changes. */
@@ -32,6 +32,24 @@ export function pointerIn(element: { current: Element | null }, event: MouseEven
   return { x: event.clientX - left, y: event.clientY - top };
 }
 
+/** Zooms with the wheel around the place of the pointer. */
+export function useWheel(
+  element: { current: Element | null },
+  zoom: (factor: number, x: number, y: number) => void,
+): void {
+  useEffect(() => {
+    // Only a listener that is not passive may keep the page from scrolling
+    const wheel = (event: WheelEvent): void => {
+      event.preventDefault();
+      const { x, y } = pointerIn(element, event);
+      zoom(Math.exp(-event.deltaY * 0.002), x, y);
+    };
+    const target = element.current as HTMLElement | null;
+    target?.addEventListener("wheel", wheel, { passive: false });
+    return () => target?.removeEventListener("wheel", wheel);
+  });
+}
+
 const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] } as const;
 
 /** The direction of an arrow key, to the right and down. */
@@ -44,6 +62,8 @@ interface Gestures<T> {
   /** What a drag begins with; undefined if none can begin here. */
   start(event: PointerEvent): T | undefined;
   drag(from: T, right: number, down: number, event: PointerEvent): void;
+  /** Two fingers move apart by a factor. */
+  pinch?(factor: number, event: PointerEvent): void;
   drop?(): void;
   end?(): void;
   click(event: PointerEvent): void;
@@ -51,22 +71,35 @@ interface Gestures<T> {
 }
 
 /** What a pointer does on a canvas: it drags, clicks, or is over a place. */
-export function usePointer<T>({ start, drag, drop, end, click, hover }: Gestures<T>): {
+export function usePointer<T>({ start, drag, pinch, drop, end, click, hover }: Gestures<T>): {
   [name in "onPointerDown" | "onPointerMove" | "onPointerUp" | "onPointerCancel"]: Handler;
 } {
   const own = useRef<{ x: number; y: number; from: T; isMoved: boolean } | undefined>(undefined);
-  const stop = (): void => {
+  const fingers = useRef(new Map<number, PointerEvent>());
+  const apart = (): number => {
+    const [one, other] = [...fingers.current.values()];
+    return one && other ? Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY) : 0;
+  };
+  const stop: Handler = ({ pointerId }) => {
+    fingers.current.delete(pointerId);
     own.current = undefined;
     end?.();
   };
   return {
     onPointerDown: (event) => {
+      fingers.current.set(event.pointerId, event);
       const from = start(event);
       if (from === undefined) return;
       own.current = { x: event.clientX, y: event.clientY, from, isMoved: false };
       event.currentTarget.setPointerCapture(event.pointerId);
     },
     onPointerMove: (event) => {
+      if (pinch && fingers.current.size === 2) {
+        const before = apart();
+        fingers.current.set(event.pointerId, event);
+        own.current = undefined;
+        return before && apart() ? pinch(apart() / before, event) : undefined;
+      }
       const { current: at } = own;
       const [right, down] = [event.clientX - (at?.x ?? 0), event.clientY - (at?.y ?? 0)];
       if (at) at.isMoved ||= Math.hypot(right, down) > 4;
@@ -76,7 +109,7 @@ export function usePointer<T>({ start, drag, drop, end, click, hover }: Gestures
     onPointerUp: (event) => {
       if (own.current?.isMoved) drop?.();
       else if (own.current) click(event);
-      stop();
+      stop(event);
     },
     onPointerCancel: stop,
   };

@@ -3,7 +3,7 @@
 import { i32 } from "../base/lists";
 import type { Repository } from "../format/types";
 
-export type Page = "history" | "node" | "diff" | "repository";
+export type Page = "home" | "history" | "node" | "diff" | "repository";
 
 export interface Route {
   readonly page: Page;
@@ -15,7 +15,7 @@ export interface Route {
   readonly query: Readonly<Record<string, string>>;
 }
 
-export const HOME: Route = { page: "history", version: "", base: "", path: "/", query: {} };
+export const HOME: Route = { page: "home", version: "", base: "", path: "/", query: {} };
 
 const decode = (part: string): string => {
   try {
@@ -37,11 +37,13 @@ export function parseRoute(hash: string): Route {
     return { page: "node", version: parts[1], base: "", path: path(2), query };
   if (parts[0] === "diff" && parts[1] && parts[2])
     return { page: "diff", base: parts[1], version: parts[2], path: path(3), query };
-  return { ...HOME, page: parts[0] === "repository" ? "repository" : "history", query };
+  const page = parts[0] === "repository" || parts[0] === "history" ? parts[0] : "home";
+  return { ...HOME, page, query };
 }
 
 export function writeRoute(route: Route): string {
   const prefix = {
+    home: () => "#/",
     history: () => "#/history",
     repository: () => "#/repository",
     node: () => `#/v/${encodeURIComponent(route.version)}/${encodePath(route.path)}`,

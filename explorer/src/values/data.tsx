@@ -4,9 +4,19 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { axisOf, type Coordinate, useCoordinates } from "../array/axes";
 import { type Limits, MAPS } from "../array/colour";
-import { coarserLevels, costOf, dimensionName } from "../array/nodes";
+import { costOf, dimensionName, levelFor, levelsFrom } from "../array/nodes";
 import { differenceScale, NUMBERS, scaleOf } from "../array/scale";
-import { box, type Box, boxShape, parseSlice, plane, type Slice, sliceQuery } from "../array/slices";
+import {
+  box,
+  type Box,
+  boxShape,
+  coarserSlice,
+  finerSlice,
+  parseSlice,
+  plane,
+  type Slice,
+  sliceQuery,
+} from "../array/slices";
 import { f64, nth, product } from "../base/lists";
 import type { Clock } from "../cf/calendar";
 import { withoutLost } from "../cf/cf";
@@ -15,9 +25,11 @@ import { earthReference, type EarthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, valuesOf } from "../page/home";
-import { Entry, Failure, Loading, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
-import { address, type Load, route, setQuery, useLoad } from "../page/state";
+import { Choice, Entry, Failure, Loading, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
+import { afterwards, type Load, route, setQuery, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
+import { derivedStates } from "../versions/pipeline";
+import { chooseMap, mapName, PROJECTIONS } from "./globe";
 import { limitOf, Picture, type Plane, type Target } from "./picture";
 import {
   aheadOf,
@@ -32,25 +44,43 @@ import {
 } from "./play";
 import { ASK } from "./points";
 import { Axes, Fixed, Slider } from "./sliders";
+import { summaryOf } from "./summary";
 
 const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
+const SCREEN = 1_000; // pixels along the longer axis of a picture, about
+/** A read that takes longer than people like to wait: a picture from statistics comes first. */
+const SLOW = { chunks: 64, bytes: 50e6 };
 const PAUSE = 120; // milliseconds between pictures
 
 interface DataProps extends Target {
   readonly reader: Reader;
   /** The older version to subtract. */
   readonly base?: Target | undefined;
+  /** The first place, where the address has none. */
+  readonly start?: string;
+  /** Only the picture, without settings. */
+  readonly isBrief?: boolean;
 }
 
-export function Data({ reader, base, ...top }: DataProps): VNode {
+export function Data({ reader, base, start = "", isBrief = false, ...top }: DataProps): VNode {
   const { query } = route.value;
   const versions = useVersions(reader.repository, top.snapshot, top.node);
-  const { snapshot, node } = versions;
-  const array = { reader, snapshot, node };
+  const { snapshot, node: full } = versions;
   const shapeOf = (of: ArrayNode): number[] =>
     base ? of.shape.map((length, at) => Math.min(length, nth(base.node.shape, at))) : [...of.shape];
+  const asked = parseSlice(shapeOf(full), { i: start, ...query });
+  const isTable = query["show"] === "table";
+  const levels = useMemo(() => levelsFrom(snapshot, full), [snapshot, full]);
+  const level = base || isTable || asked.y < 0 ? levels[0] : levelFor(levels, asked, SCREEN);
+  const { node } = level;
+  const array = { reader, snapshot, node };
   const shape = shapeOf(node);
-  const slice = parseSlice(shape, query);
+  const slice = node === full ? asked : coarserSlice(asked, level.ratio, shape);
+  /** The address of a slice of the level, in the indices of the array. */
+  const toQuery = (of: Slice): Record<string, string> => {
+    const finer = node === full ? of : finerSlice(of, level.ratio, shape, full.shape);
+    return { ...sliceQuery(shapeOf(full), finer), ...(start ? { i: finer.index.join(",") } : {}) };
+  };
   const most = slice.y < 0 ? MOST.line : MOST.image;
   const part = box(shape, slice, most);
   const costs = [{ snapshot, node }, ...(base ? [base] : [])].map((target) =>
@@ -59,8 +89,9 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const cost = costs.reduce((sum, each) => sum + each.bytes, 0);
   const chunks = costs.reduce((sum, each) => sum + each.chunks, 0);
   const [permit, setPermit] = useState("");
-  const key = JSON.stringify([part, slice.x, slice.y]);
-  const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
+  const key = JSON.stringify([node.path, part, slice.x, slice.y]);
+  const isSlow = chunks > SLOW.chunks || cost > SLOW.bytes;
+  const ask = (isBrief ? isSlow : cost > ASK) && permit !== `${node.path} ${slice.x} ${slice.y}`;
   const { coordinates, waiting } = useCoordinates(array);
   const [playing, setPlaying] = useState(NOTHING);
   const isPlaying = playing !== NOTHING;
@@ -68,13 +99,13 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const frames = useRef(new Cache<Plane>(MEMORY));
 
   const load = async (target: Target, { index }: Slice, longest: number, signal?: AbortSignal) => {
-    const own = parseSlice(shapeOf(target.node), { ...query, i: index.join(",") });
+    const own = parseSlice(shapeOf(target.node), sliceQuery(shape, { ...slice, index }));
     const region = box(shapeOf(target.node), own, longest);
     const read = (of: Target): ReturnType<typeof valuesOf> => valuesOf({ reader, ...of }, region, signal);
     const [decoded, before] = await Promise.all([read(target), base && read(base)]);
     const { values, shape: size, lost } = decoded;
     const reasons = [...lost, ...(before?.lost ?? [])].map(({ message }) => message);
-    const common = { box: region, slice: own, lost: reasons };
+    const common = { node: target.node, box: region, slice: own, lost: reasons };
     if (!(values instanceof Float64Array)) return { ...common, values, scale: NUMBERS };
     if (!(before?.values instanceof Float64Array))
       return { ...common, values: plane(values, size, own.x, own.y), scale: scaleOf(decoded) };
@@ -122,6 +153,11 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     [snapshot, node.path, key, ask, base?.snapshot],
     true,
   );
+  const isSummed = isSlow && !base && !isPlaying && slice.y >= 0;
+  const summary = useLoad(
+    async (signal) => (isSummed ? summaryOf(array, slice, signal) : undefined),
+    [snapshot, isSummed && key],
+  );
   const range = useLoad<{ limits: Limits; size: number } | undefined>(
     async (signal) => {
       if (!isPlaying || ask) return undefined;
@@ -140,18 +176,20 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   );
 
   const move = (place: number): void =>
-    setQuery(playing === VERSIONS ? { ver: versions.ids?.[place] ?? "" } : sliceQuery(shape, sliceAt(place)));
+    setQuery(playing === VERSIONS ? { ver: versions.ids?.[place] ?? "" } : toQuery(sliceAt(place)));
   useEffect(() => {
     if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
     const timer = setTimeout(() => move((at + 1) % length), PAUSE);
     return () => clearTimeout(timer);
   }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
 
+  const shown = picture.value ?? summary.value;
   const reference = useMemo(
     () => earthReference(snapshot, node, slice.x, slice.y),
     [snapshot, node.path, slice.x, slice.y],
   );
-  const located = useLocated(array, reference, waiting ? undefined : coordinates, part, slice);
+  const region = shown && shown.node.path === node.path ? shown.box : part;
+  const located = useLocated(array, reference, waiting ? undefined : coordinates, region, slice);
   const earth = located.value;
   const places = earth && "places" in earth ? earth.places : undefined;
   // The places of the cells of a curvilinear grid say where north is
@@ -161,32 +199,35 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     [node, coordinates, key],
   );
   const whole = { from: shape.map(() => 0), to: [...shape] };
+  const state = useLevelState(array, level.place > 0);
   const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
   const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && nth(part.step, dimension) > 1);
   return (
     <div class="column fill">
-      <div class="bar">
-        {shape.length > 1 && <Axes node={node} grid={shape} line />}
-        {slice.y >= 0 && <ColourSettings clock={picture.value?.scale.clock} />}
-        {places && <Setting label="Map" name="proj" options={PROJECTIONS} />}
-        {axes.some((axis) => axis.isUneven) && <Setting label="Cells" name="cells" options={CELLS} />}
-        <Setting
-          label="Show"
-          name="show"
-          options={[
-            ["", slice.y < 0 ? "line" : "image"],
-            ["table", "table"],
-          ]}
-        />
-        {isZoomed && (
-          <button onClick={() => setQuery(sliceQuery(shape, { ...slice, ...whole }), false)}>
-            Whole extent
-          </button>
-        )}
-        {!base && !query["ver"] && (
-          <button onClick={() => setQuery({ ver: snapshot.id }, false)}>Versions</button>
-        )}
-      </div>
+      {!isBrief && (
+        <div class="bar settings">
+          {shape.length > 1 && <Axes node={full} grid={full.shape} line />}
+          {slice.y >= 0 && <ColourSettings clock={picture.value?.scale.clock} />}
+          {places && !isTable && <MapChoice />}
+          {axes.some((axis) => axis.isUneven) && <Setting label="Cells" name="cells" options={CELLS} />}
+          <Setting
+            label="Show"
+            name="show"
+            options={[
+              ["", slice.y < 0 ? "line" : "image"],
+              ["table", "table"],
+            ]}
+          />
+          {isZoomed && (
+            <button onClick={() => setQuery({ ...toQuery({ ...slice, ...whole }), m: "" }, false)}>
+              Whole extent
+            </button>
+          )}
+          {!base && !query["ver"] && (
+            <button onClick={() => setQuery({ ver: snapshot.id }, false)}>Versions</button>
+          )}
+        </div>
+      )}
       <Fixed
         node={node}
         shape={shape}
@@ -196,7 +237,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
         waiting={waiting}
         playing={playing}
         onPlay={setPlaying}
-        onIndex={(index) => setQuery(sliceQuery(shape, { ...slice, index }))}
+        onIndex={(index) => setQuery(toQuery({ ...slice, index }))}
       />
       {!base && query["ver"] && (
         <Wait of={{ ...versions.load, value: versions.ids }} what="the versions of this array">
@@ -226,60 +267,70 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           )}
         </Wait>
       )}
-      {ask ? (
+      {ask && (
         <p class="failure">
           This view needs {plural(chunks, "chunk")} ({bytes(cost)} of values).{" "}
-          <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>{" "}
-          {!base && <Coarser snapshot={snapshot} node={node} slice={slice} />}
+          <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
         </p>
-      ) : (
-        <>
-          <Failure of={picture} />
-          {picture.value && <Losses of={picture.value.lost} />}
-          {picture.value && isPlaced ? (
-            <Picture
-              {...array}
-              plane={picture.value}
-              shape={shape}
-              coordinates={coordinates}
-              range={range.value?.limits}
-              difference={base !== undefined}
-              places={places}
-              reference={reference}
-            />
-          ) : (
-            !picture.error && <Loading what="values" />
-          )}
-          <p class="quiet foot" aria-busy={picture.busy}>
-            {earth &&
-              "unknown" in earth &&
-              `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
-            {range.value &&
-              `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
-            {steps.length > 0 &&
-              `Every ${steps.map((dimension) => `${ordinal(nth(part.step, dimension))} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
-            {picture.busy && picture.value && !isPlaying ? "Loading…" : ""}
-          </p>
-        </>
       )}
+      <Failure of={picture} />
+      {shown && <Losses of={shown.lost} />}
+      {shown && isPlaced ? (
+        <Picture
+          {...array}
+          full={full}
+          ratio={level.ratio}
+          plane={shown}
+          shape={shape}
+          coordinates={coordinates}
+          range={range.value?.limits}
+          difference={base !== undefined}
+          places={places}
+          reference={reference}
+          isBrief={isBrief}
+          isReduced={level.place > 0 || steps.length > 0 || isZoomed}
+          toQuery={toQuery}
+        />
+      ) : (
+        !picture.error && (!ask || summary.busy) && <Loading what="values" />
+      )}
+      <p class="quiet foot" aria-busy={picture.busy}>
+        {earth &&
+          "unknown" in earth &&
+          `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
+        {range.value &&
+          `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
+        {shown?.isSummary && "Each cell is the mean of a chunk, from statistics. "}
+        {level.count > 1 &&
+          level.place > 0 &&
+          `Level ${level.place} of ${level.count - 1}, ${shape.map(count).join(" × ")}${state === "behind" ? ", which is behind its source" : ""}: zoom in for a finer one. `}
+        {steps.length > 0 &&
+          !shown?.isSummary &&
+          `Every ${steps.map((dimension) => `${ordinal(nth(part.step, dimension))} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
+        {picture.busy && shown && !isPlaying ? "Loading…" : ""}
+      </p>
     </div>
   );
 }
 
-/** The finest level of a pyramid that needs no question. */
-function Coarser({ snapshot, node, slice }: Target & { slice: Slice }): VNode | null {
-  const level = coarserLevels(snapshot, node).find((each) => {
-    const own = parseSlice(each.shape, { x: String(slice.x), y: String(slice.y) });
-    const part = box(each.shape, own, MOST.image);
-    return costOf(snapshot, each, part).bytes <= ASK;
-  });
-  if (!level) return null;
-  return (
-    <a class="button main" href={address({ path: level.path, query: { view: "data" } })}>
-      Show the coarser level {level.path}, {level.shape.map(count).join(" × ")}
-    </a>
+/** Whether a level of a pyramid is computed from the present values of its source. */
+function useLevelState({ reader, snapshot, node }: ArrayProps, isLevel: boolean): string | undefined {
+  const state = useLoad(
+    async () => {
+      if (!isLevel) return undefined;
+      const states = await derivedStates(reader.repository, snapshot);
+      return [...states].find(([result]) => result.node.id === node.id)?.[1];
+    },
+    [snapshot, isLevel && node.path],
+    false,
+    afterwards,
   );
+  return state.value;
 }
+
+const MapChoice = (): VNode => (
+  <Choice label="Map" value={mapName(route.value.query)} options={PROJECTIONS} onSelect={chooseMap} />
+);
 
 function versionText({ repository }: Reader, id = ""): string {
   const row = repository.row(id);
@@ -341,12 +392,4 @@ const COLOURS: Titles = [["", "automatic"], ...MAPS.map((name) => [name, name] a
 const CELLS: Titles = [
   ["", "by coordinates"],
   ["index", "by index"],
-];
-const PROJECTIONS: Titles = [
-  ["", "grid"],
-  ["local", "around its centre"],
-  ["natural", "natural Earth"],
-  ["equal", "equal areas"],
-  ["plate", "degrees"],
-  ["globe", "globe"],
 ];

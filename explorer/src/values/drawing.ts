@@ -59,8 +59,8 @@ export function drawBar(
   left: number,
   top: number,
   height: number,
+  width = barWidth(ticks, limits),
 ): void {
-  const width = barWidth(ticks, limits);
   for (let at = 0; at < 128; at++) {
     context.fillStyle = cssColour(u32(colours, 255 - at * 2));
     context.fillRect(left, top + (at / 128) * height, 14, height / 128 + 1);

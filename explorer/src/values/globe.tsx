@@ -1,56 +1,66 @@
 /** A plane whose cells have places on Earth as a map with coastlines. */
 
-import type { GeoPermissibleObjects, GeoProjection } from "d3-geo";
+import type { GeoProjection } from "d3-geo";
 import type { VNode } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { paint } from "../array/colour";
 import { entryOf } from "../base/json";
-import { clamp, f64, type Shape } from "../base/lists";
+import { clamp, f64 } from "../base/lists";
+import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
 import type * as Earth from "../earth/projections";
-import { arrowOf, Canvas, canvasOf, css, pointerIn, theme, usePointer, useSize } from "../page/canvas";
-import { Wait } from "../page/parts";
-import { useLoad } from "../page/state";
+import type { View } from "../earth/projections";
+import {
+  arrowOf,
+  Canvas,
+  canvasOf,
+  css,
+  pointerIn,
+  theme,
+  usePointer,
+  useSize,
+  useWheel,
+} from "../page/canvas";
+import { stored } from "../page/home";
+import { Sign, type Titles, Wait } from "../page/parts";
+import { setQuery, useLoad } from "../page/state";
 import { barWidth, drawBar, drawMark } from "./drawing";
 import type { PlaneProps } from "./image";
 
-type GlobeProps = PlaneProps & { readonly places: Geolocation; readonly projection: string };
+interface GlobeProps extends PlaneProps {
+  readonly places: Geolocation;
+  /** A name of `PROJECTIONS`, or one that fits. */
+  readonly projection: string;
+  /** Undefined for all of the plane. */
+  readonly view: View | undefined;
+  /** A coarser picture around the plane. */
+  readonly backdrop: { readonly values: Float64Array | undefined; readonly places: Geolocation } | undefined;
+  /** The view has come to rest. */
+  onView(view: View | undefined, shown: readonly Place[]): void;
+}
 
-/** Projections that turn in both directions. */
-const isRound = (name: string): boolean => name === "globe" || name === "local";
-const SPHERE = { type: "Sphere" } as const;
+export const PROJECTIONS: Titles = [
+  ["", "automatic"],
+  ["grid", "grid"],
+  ["local", "around its centre"],
+  ["natural", "natural Earth"],
+  ["equal", "equal areas"],
+  ["plate", "degrees"],
+  ["globe", "globe"],
+];
+
+const REST = 200; // milliseconds after which a view is at rest
+const [WIDE, NARROWEST, WIDEST] = [130, 1e-4, 720]; // degrees
 const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
+const MAP = "frazil-map";
 
-/** The frame of a plane as a line, and its centre; without a line if it is most of the world. */
-function frame({ width, height, place }: Geolocation): {
-  line?: GeoPermissibleObjects;
-  centre: [number, number];
-} {
-  const at = (across: number, down: number): [number, number] => {
-    const [east, north] = place(Math.round(across * (width - 1)), Math.round(down * (height - 1)));
-    return [east, clamp(north, -89, 89)];
-  };
-  const isPlace = (pair: Shape): boolean => pair.every(Number.isFinite);
-  const inside = STEPS.flatMap((across) => STEPS.map((down) => at(across, down))).filter(isPlace);
-  let [x, y, z] = [0, 0, 0];
-  for (const [east, north] of inside) {
-    const [longitude, latitude] = [(east * Math.PI) / 180, (north * Math.PI) / 180];
-    x += (Math.cos(latitude) * Math.cos(longitude)) / inside.length;
-    y += (Math.cos(latitude) * Math.sin(longitude)) / inside.length;
-    z += Math.sin(latitude) / inside.length;
-  }
-  // Around a pole, the picture keeps the direction of the grid
-  const [down] = at(0.5, z > 0 ? 1 : 0);
-  const centre: [number, number] = [
-    Math.hypot(x, y) > 0.1 ? (Math.atan2(y, x) * 180) / Math.PI : down || 0,
-    (Math.atan2(z, Math.hypot(x, y)) * 180) / Math.PI,
-  ];
-  if (Math.hypot(x, y, z) < 0.6 || width < 2 || height < 2) return { centre: [centre[0], 0] };
-  const along = (place: (step: number) => [number, number]): [number, number][] => STEPS.map(place);
-  const sides = [0, 1].flatMap((end) => [along((step) => at(step, end)), along((step) => at(end, step))]);
-  const lines = sides.map((side) => side.filter(isPlace)).filter((side) => side.length > 1);
-  if (!lines.length) return { line: { type: "MultiPoint", coordinates: inside }, centre };
-  return { line: { type: "MultiLineString", coordinates: lines }, centre };
+/** The map that the address names, or else the one that a person chose last. */
+export const mapName = ({ proj }: Readonly<Record<string, string>>): string =>
+  proj ?? stored("localStorage", MAP) ?? "";
+
+export function chooseMap(proj: string): void {
+  stored("localStorage", MAP, proj);
+  setQuery({ proj, m: "" });
 }
 
 export function Globe(props: GlobeProps): VNode {
@@ -63,69 +73,85 @@ export function Globe(props: GlobeProps): VNode {
 }
 
 function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
-  const { earth, values, places, marks, limits, colours, ticks, title, projection: name } = props;
-  const { onPlace, onChoose } = props;
+  const { earth, values, places, marks, limits, colours, ticks, title, backdrop } = props;
+  const { onPlace, onChoose, onView } = props;
   const [element, size] = useSize<HTMLDivElement>();
-  const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
-  const [isTurning, setTurning] = useState(false);
-  const part = useMemo(() => frame(places), [places]);
+  const [moved, setMoved] = useState<View | "all" | undefined>(undefined);
+  const [isMoving, setMoving] = useState(false);
+  const part = useMemo(() => earth.frame(places), [places]);
   const colourTheme = theme.value;
-  const [east, north] = turn ?? [part.line ? -part.centre[0] : 0, isRound(name) ? -part.centre[1] : 0];
-  const width = Math.max(10, size.width - barWidth(ticks, limits));
-  const height = Math.max(10, size.height - 4);
+  const bar = Math.min(barWidth(ticks, limits), size.width * 0.4);
+  const [width, height] = [Math.max(10, size.width - bar), Math.max(10, size.height - 4)];
+  const stated = moved === "all" ? undefined : (moved ?? props.view);
+  const isWide = stated ? stated.span > WIDE : !part.line;
+  const fitting = part.isDisc ? "globe" : isWide ? "natural" : "local";
+  const name = entryOf(earth.PROJECTIONS, props.projection) ? props.projection : fitting;
+  const fit = useMemo(() => earth.fitting(name, part, { width, height }), [name, part, width, height]);
+  const view = stated ?? fit;
+  const projection = useMemo(
+    () => earth.aim(name, view, { width, height }),
+    [name, ...view.centre, view.span, width, height],
+  );
 
-  const projection = useMemo(() => {
-    const shape = (
-      entryOf<() => GeoProjection>(earth.PROJECTIONS, name) ?? earth.PROJECTIONS.natural
-    )().rotate([east, north]);
-    const extent: [[number, number], [number, number]] = [
-      [4, 4],
-      [width - 4, height - 4],
-    ];
-    return shape.fitExtent(extent, part.line ?? SPHERE);
-  }, [name, east, north, width, height, part]);
+  useEffect(() => {
+    if (moved === undefined) return;
+    const timer = setTimeout(() => {
+      setMoving(false);
+      const shown = STEPS.flatMap((across) =>
+        STEPS.map((down): Place => projection.invert?.([across * width, down * height]) ?? [NaN, NaN]),
+      );
+      onView(moved === "all" ? undefined : moved, shown);
+    }, REST);
+    return () => clearTimeout(timer);
+  }, [moved]);
+  const show = (next: View): void => {
+    if (!next.centre.every(Number.isFinite)) return;
+    setMoving(true);
+    setMoved({ centre: [next.centre[0], clamp(next.centre[1], -90, 90)], span: next.span });
+  };
+  /** Moves what is at one place of the screen to another one. */
+  const shift = (of: GeoProjection, span: number, right: number, down: number): void =>
+    show({ centre: of.invert?.([width / 2 - right, height / 2 - down]) ?? view.centre, span });
+  const zoom = (factor: number, x = width / 2, y = height / 2): void => {
+    const span = clamp(view.span / factor, NARROWEST, WIDEST);
+    const fixed = projection.invert?.([x, y]);
+    const next = earth.aim(name, { centre: view.centre, span }, { width, height });
+    const spot = fixed && next(fixed);
+    if (spot?.every(Number.isFinite)) shift(next, span, x - spot[0], y - spot[1]);
+    else show({ centre: view.centre, span });
+  };
+  useWheel(element, zoom);
 
   const cellAt = (across: number, down: number): number => {
     const place = projection.invert?.([across, down]);
     return place ? places.find(place[0], place[1]) : -1;
   };
   const image = useMemo(() => {
-    const coarse = isTurning ? 3 : 1;
-    const [columns, rows] = [Math.ceil(width / coarse), Math.ceil(height / coarse)];
+    const ratio = isMoving ? 1 / 3 : Math.min(devicePixelRatio || 1, 2);
+    const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
     const screen = new Float64Array(columns * rows).fill(NaN);
-    for (let down = 0, at = 0; down < rows; down++) {
-      for (let across = 0; across < columns; across++, at++) {
-        const cell = cellAt((across + 0.5) * coarse, (down + 0.5) * coarse);
-        if (cell >= 0) screen[at] = f64(values, cell);
+    const behind = backdrop?.values;
+    earth.eachPlace(projection, { width: columns, height: rows }, ratio, (pixel, longitude, latitude) => {
+      const cell = places.find(longitude, latitude);
+      if (cell >= 0) screen[pixel] = f64(values, cell);
+      else if (behind) {
+        const other = backdrop.places.find(longitude, latitude);
+        if (other >= 0) screen[pixel] = f64(behind, other);
       }
-    }
+    });
     const pixels = new Uint32Array(columns * rows);
     paint(screen, limits, colours, pixels);
     return canvasOf(pixels, columns, rows);
-  }, [projection, places, values, limits[0], limits[1], colours, isTurning]);
+  }, [projection, places, values, backdrop?.values, limits[0], limits[1], colours, isMoving]);
 
   const overlay = useMemo(() => {
     const canvas = document.createElement("canvas");
     canvas.width = Math.round(width * devicePixelRatio);
     canvas.height = Math.round(height * devicePixelRatio);
     const context = canvas.getContext("2d");
-    if (!context) return canvas;
-    context.scale(devicePixelRatio, devicePixelRatio);
-    const path = earth.geoPath(projection, context);
-    const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
-      context.beginPath();
-      path(what);
-      context.strokeStyle = colour;
-      context.lineWidth = thick;
-      context.stroke();
-    };
-    context.globalAlpha = 0.35;
-    stroke(earth.GRATICULE, css("text"), 0.5);
-    context.globalAlpha = 1;
-    // Two lines, so that coasts show on dark and on light colours
-    stroke(earth.COAST, css("page"), 2.5);
-    stroke(earth.COAST, css("text"), 1);
-    stroke(SPHERE, css("quiet"), 1);
+    context?.scale(devicePixelRatio, devicePixelRatio);
+    const colours = { text: css("text"), page: css("page"), quiet: css("quiet") };
+    if (context) earth.drawLines(context, projection, view, { width, height }, colours);
     return canvas;
   }, [projection, colourTheme]);
 
@@ -135,7 +161,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     context.rect(0, 0, width, height);
     context.clip();
     context.beginPath();
-    earth.geoPath(projection, context)(SPHERE);
+    earth.geoPath(projection, context)(earth.SPHERE);
     context.fillStyle = css("missing");
     context.fill();
     context.clip();
@@ -153,48 +179,64 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio))
         drawMark(context, mark, spot[0], spot[1]);
     }
-    drawBar(context, props, width + 16, 8, height - 16);
+    drawBar(context, props, width + 16, 8, height - 16, bar);
   };
-  const turnTo = (longitude: number, latitude: number): void =>
-    setTurn([longitude, isRound(name) ? clamp(latitude, -90, 90) : north]);
-  const cellUnder = (event: PointerEvent): number => {
-    const { x: across, y: down } = pointerIn(element, event);
+  const use = ([x, y]: Place, action: PlaneProps["onPlace"]): void => {
     // Beyond the edge of the Earth, a projection gives the place of another point
-    const back = projection(projection.invert?.([across, down]) ?? [NaN, NaN]);
-    return back && Math.hypot(back[0] - across, back[1] - down) < 1 ? cellAt(across, down) : -1;
-  };
-  const use = (event: PointerEvent, action: PlaneProps["onPlace"]): void => {
-    const cell = cellUnder(event);
+    const back = projection(projection.invert?.([x, y]) ?? [NaN, NaN]);
+    const cell = back && Math.hypot(back[0] - x, back[1] - y) < 1 ? cellAt(x, y) : -1;
     if (cell >= 0) action(cell % places.width, Math.floor(cell / places.width));
   };
+  const spotOf = (event: PointerEvent): Place => {
+    const { x, y } = pointerIn(element, event);
+    return [x, y];
+  };
   const pointer = usePointer({
-    start: () => [east, north] as const,
-    drag: (from, right, down) => {
-      const degrees = isRound(name) ? 90 / projection.scale() : 180 / Math.PI / projection.scale();
-      setTurning(true);
-      turnTo(from[0] + right * degrees, from[1] - down * degrees);
-    },
-    end: () => setTurning(false),
-    click: (event) => use(event, onChoose),
-    hover: (event) => use(event, onPlace),
+    start: () => projection,
+    drag: (from, right, down) => shift(from, view.span, right, down),
+    pinch: (factor, event) => zoom(factor, ...spotOf(event)),
+    click: (event) => use(spotOf(event), onChoose),
+    hover: (event) => use(spotOf(event), onPlace),
   });
+  const all = (): void => (setMoving(false), setMoved("all"));
+  const middle: Place = [width / 2, height / 2];
   const key = (event: KeyboardEvent): void => {
     const arrow = arrowOf(event);
-    if (!arrow) return;
+    if (arrow) shift(projection, view.span, (-arrow[0] * width) / 8, (-arrow[1] * height) / 8);
+    else if (event.key === "+" || event.key === "=") zoom(1.5);
+    else if (event.key === "-") zoom(1 / 1.5);
+    else if (event.key === "0") all();
+    else if (event.key === "Enter") use(middle, onChoose);
+    else return;
     event.preventDefault();
-    turnTo(east - 15 * arrow[0], north + 15 * arrow[1]);
+    use(middle, onPlace);
   };
   return (
     <div
       ref={element}
-      class="image"
+      class="image globe"
       role="application"
-      aria-label={`Map of ${title}. Arrow keys turn it; a click adds a point.`}
+      aria-label={`Map of ${title}. Arrow keys move it, plus and minus zoom, zero shows all; Enter adds a point in the middle, a click where it is.`}
       tabIndex={0}
       onKeyDown={key}
       {...pointer}
     >
       <Canvas {...size} draw={draw} aria-hidden="true" />
+      <span
+        class="zoom"
+        style={{ right: `${bar + 10}px` }}
+        onPointerDown={(event) => event.stopPropagation()}
+      >
+        <button aria-label="Zoom in" onClick={() => zoom(1.6)}>
+          <Sign>+</Sign>
+        </button>
+        <button aria-label="Zoom out" onClick={() => zoom(1 / 1.6)}>
+          <Sign>−</Sign>
+        </button>
+        <button aria-label="Show all of the map" onClick={all}>
+          <Sign>⤢</Sign>
+        </button>
+      </span>
     </div>
   );
 }

@@ -2,24 +2,36 @@
 
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { aspect, axisOf, type Coordinate } from "../array/axes";
-import { categoryTable, diverging, type Limits, robust, spread, symmetric, table } from "../array/colour";
-import { dimensionName, title } from "../array/nodes";
-import { full, type Scale } from "../array/scale";
+import {
+  categoryTable,
+  type Limits,
+  type Palette,
+  paletteOf,
+  robust,
+  spread,
+  symmetric,
+  table,
+} from "../array/colour";
+import { attributes, dimensionName, title } from "../array/nodes";
+import { full as withUnit, inCelsius, type Scale } from "../array/scale";
 import type { Box, Point, Slice } from "../array/slices";
-import { boxShape, parsePoints, sliceQuery, typedIndex } from "../array/slices";
-import { f64, nth, type Shape } from "../base/lists";
+import { boxShape, parsePoints, typedIndex } from "../array/slices";
+import { clamp, f64, nth, type Shape } from "../base/lists";
 import { type Clock, periodOf, type Tick } from "../cf/calendar";
+import type { Place } from "../earth/crs";
 import { goesNorth } from "../earth/geolocation";
 import type { Geolocation } from "../earth/geolocation";
+import type { View } from "../earth/projections";
 import type { EarthReference } from "../earth/reference";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { css } from "../page/canvas";
 import type { ArrayProps } from "../page/home";
 import { route, setQuery } from "../page/state";
+import { last } from "../page/text";
 import type { Mark } from "./drawing";
-import { Globe } from "./globe";
+import { Globe, mapName } from "./globe";
 import { Image } from "./image";
 import { Lines, ValueTable } from "./lines";
 import { allCategories, Numbers } from "./numbers";
@@ -28,12 +40,15 @@ import { addPoint, pointColour, Points } from "./points";
 export type Target = { readonly snapshot: Snapshot; readonly node: ArrayNode };
 
 export interface Plane {
+  readonly node: ArrayNode;
   readonly values: Float64Array | string[];
   readonly box: Box;
   readonly slice: Slice;
   readonly scale: Scale;
   /** What cannot be read, and why. */
   readonly lost: readonly string[];
+  /** Each value stands for a chunk. */
+  readonly isSummary?: boolean;
 }
 
 /** A limit of the colours as a person types it: a number, or a date. */
@@ -53,14 +68,22 @@ interface PictureProps extends ArrayProps {
   readonly difference: boolean;
   readonly places: Geolocation | undefined;
   readonly reference: EarthReference | undefined;
+  /** The array of which `node` may be a coarser level, and the elements of it that one of `node` stands for. */
+  readonly full: ArrayNode;
+  readonly ratio: Shape;
+  readonly isBrief: boolean;
+  /** A part of it can have more values. */
+  readonly isReduced: boolean;
+  toQuery(slice: Slice): Record<string, string>;
 }
 
 const degrees = (value: number, signs: string): string =>
   `${Math.abs(value).toFixed(3)}°${signs[value < 0 ? 1 : 0]}`;
 
 export function Picture(props: PictureProps): VNode {
-  const { plane: shownPlane, shape, coordinates, range, difference, places, reference, ...array } = props;
-  const { node } = array;
+  const { plane: shownPlane, shape, coordinates, range, difference, places, reference } = props;
+  const { reader, snapshot, full, ratio, isBrief, isReduced, toQuery } = props;
+  const { node, isSummary } = shownPlane;
   const { query } = route.value;
   const { values, box: part, slice, scale } = shownPlane;
   const isDegrees = reference?.isDegrees ?? false;
@@ -97,6 +120,13 @@ export function Picture(props: PictureProps): VNode {
       categories ? (values as Float64Array).map((value) => places.get(value) ?? NaN) : values
     ) as Float64Array;
   }, [values, categories]);
+  // All of the plane, around the part of it that a map shows
+  const whole = useRef<Backdrop | undefined>(undefined);
+  const isWhole = slice.from.every((from, d) => from === 0 && slice.to[d] === shape[d]);
+  const plan = JSON.stringify([full.path, slice.x, slice.y]);
+  const version = [snapshot.id, ...slice.index.map((at, d) => at * nth(ratio, d))].join();
+  if (earth && isWhole) whole.current = { plan, version, values: painted, places: earth, part, ratio };
+  const behind = whole.current?.plan === plan ? whole.current : undefined;
   const own = range ?? automatic;
   const unit = scale.units && !title(node).endsWith(")") ? ` (${scale.units})` : "";
   const name = difference ? `difference of ${title(node)}${unit}` : title(node);
@@ -107,14 +137,24 @@ export function Picture(props: PictureProps): VNode {
   const cells = slice.y < 0 ? { width: 1, height: width, y: x } : { width, height, x, y };
   if (!(values instanceof Float64Array)) return <ValueTable text={(at) => values[at] ?? ""} {...cells} />;
   if (values.length === 0) return <p class="quiet">No values in this part.</p>;
-  const isCentred = difference || (diverging(own) && !query["map"] && !scale.clock);
+  const { standard_name, long_name } = attributes(full);
+  const names = [last(full.path), standard_name, long_name]
+    .filter((each) => typeof each === "string")
+    .join(" ");
+  const palette: Palette = scale.clock
+    ? { map: "viridis" }
+    : difference
+      ? { map: "balance", isCentred: true }
+      : paletteOf(names, scale.units, own);
+  const isCentred = (difference || palette.isCentred) && !query["map"];
   const [lowest, highest] = [limitOf(query["lo"], scale.clock), limitOf(query["hi"], scale.clock)];
   const isTyped = lowest !== undefined || highest !== undefined;
-  const [low, high] = isCentred && !isTyped ? symmetric(own) : own;
+  const [low, high] =
+    isCentred && !isTyped ? symmetric(own) : [palette.low ?? own[0], palette.high ?? own[1]];
   const limits = categories
     ? ([-0.5, categories.length - 0.5] as const)
     : spread([lowest ?? low, highest ?? high]);
-  const map = query["map"] || (difference || (diverging(limits) && !scale.clock) ? "balance" : "viridis");
+  const map = query["map"] || palette.map;
   const colours = useMemo(
     () => (categories ? categoryTable(categories.length) : table(map)),
     [map, categories],
@@ -133,12 +173,14 @@ export function Picture(props: PictureProps): VNode {
     const [east, north] = earth && !isDegrees ? earth.place(column, row) : [NaN, NaN];
     return Number.isFinite(east + north) ? `${own} (${degrees(north, "NS")} ${degrees(east, "EW")})` : own;
   };
+  const valueText = (value: number): string =>
+    withUnit(scale, value) + (difference ? "" : inCelsius(scale, value));
   const readout = (): string => {
     const [column, row] = place.value ?? [width, height];
     if (column < width && row < height)
-      return `${placeText(column, row)}: ${full(scale, f64(values, row * width + column))}`;
+      return `${placeText(column, row)}: ${isSummary ? "mean of the chunk " : ""}${valueText(f64(values, row * width + column))}`;
     if (query["show"] === "table") return "";
-    return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`;
+    return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}${isMap ? "drag moves the map, the wheel zooms" : "drag to zoom"}.`;
   };
   /** The index of a column or a row. */
   const indexOf = (dimension: number, at: number): number =>
@@ -153,22 +195,53 @@ export function Picture(props: PictureProps): VNode {
       from[dimension] = indexOf(dimension, ends[0]);
       to[dimension] = Math.min(nth(part.stop, dimension), indexOf(dimension, ends[1]));
     }
-    setQuery(sliceQuery(shape, { ...slice, from, to }), false);
+    setQuery(toQuery({ ...slice, from, to }), false);
   };
-  const hasPoints = slice.y >= 0 && !difference && query["show"] !== "table";
-  const points = hasPoints ? parsePoints(query["p"], shape) : [];
+  /** Reads the part that a map shows with more of its values, if there are more. */
+  const follow = (view: View | undefined, places: readonly Place[]): void => {
+    const m = view ? [...view.centre, view.span].map((each) => Number(each.toPrecision(7))).join() : "";
+    if (!isReduced) return setQuery({ m });
+    const cells = view && behind && cellsAt(behind.places, places);
+    const [from, to] = [shape.map(() => 0), [...shape]];
+    let isInside = cells !== undefined;
+    for (const [axis, d] of [slice.x, slice.y].entries()) {
+      if (!behind || !cells) continue;
+      const index = (cell: number): number =>
+        ((nth(behind.part.start, d) + cell * nth(behind.part.step, d)) * nth(behind.ratio, d)) /
+        nth(ratio, d);
+      const [low, high] = nth(cells, axis).map(index) as [number, number];
+      const room = (high - low) / 4;
+      // Another part is read when the map leaves this one, or shows less than half of it
+      isInside &&=
+        low >= nth(slice.from, d) &&
+        high <= nth(slice.to, d) &&
+        2 * (high - low) > nth(slice.to, d) - nth(slice.from, d);
+      from[d] = clamp(Math.floor(low - room), 0, nth(shape, d) - 1);
+      to[d] = clamp(Math.ceil(high + room), nth(from, d) + 1, nth(shape, d));
+    }
+    setQuery({ ...(isInside ? {} : toQuery({ ...slice, from, to })), m });
+  };
+  const hasPoints = slice.y >= 0 && !difference && query["show"] !== "table" && !isBrief && !isSummary;
+  const points = hasPoints ? parsePoints(query["p"], full.shape) : [];
   /** The cell of a point; undefined outside of this part. */
   const cellOf = (point: Point): readonly [column: number, row: number] | undefined => {
-    const [column, row] = [slice.x, slice.y].map((dimension) =>
-      Math.round((nth(point, dimension) - nth(part.start, dimension)) / nth(part.step, dimension)),
+    const [column, row] = [slice.x, slice.y].map((d) =>
+      Math.round((Math.floor(nth(point, d) / nth(ratio, d)) - nth(part.start, d)) / nth(part.step, d)),
     ) as [number, number];
     return column >= 0 && column < width && row >= 0 && row < height ? [column, row] : undefined;
   };
   const pointOf = (column: number, row: number): Point =>
-    slice.index.map((fixed, dimension) => {
-      if (dimension === slice.x) return indexOf(dimension, column);
-      return dimension === slice.y ? indexOf(dimension, row) : fixed;
-    });
+    finest(
+      slice.index.map((fixed, dimension) => {
+        if (dimension === slice.x) return indexOf(dimension, column);
+        return dimension === slice.y ? indexOf(dimension, row) : fixed;
+      }),
+    );
+  /** The element of the array in the middle of those that an element of the level stands for. */
+  const finest = (place: Shape): Point =>
+    place.map((at, d) =>
+      Math.min(at * nth(ratio, d) + Math.floor(nth(ratio, d) / 2), nth(full.shape, d) - 1),
+    );
   const marks: Mark[] = points.flatMap((point, which) => {
     const [column, row] = cellOf(point) ?? [];
     if (column === undefined || row === undefined) return [];
@@ -203,14 +276,15 @@ export function Picture(props: PictureProps): VNode {
       if (typeof at === "string") return at;
       index[dimension] = at;
     }
-    return index;
+    return finest(index);
   };
   const labelOf = (point: Point, dimension: number): string =>
-    `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(nth(point, dimension)) ?? point[dimension]}`;
+    `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(Math.floor(nth(point, dimension) / nth(ratio, dimension))) ?? point[dimension]}`;
   const nameOf = (point: Point): string => {
     const cell = cellOf(point);
     return cell ? placeText(...cell) : `${labelOf(point, slice.x)}, ${labelOf(point, slice.y)}`;
   };
+  const isMap = earth !== undefined && mapName(query) !== "grid";
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
@@ -224,8 +298,16 @@ export function Picture(props: PictureProps): VNode {
           isByIndex={isByIndex}
           onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])}
         />
-      ) : query["proj"] && earth ? (
-        <Globe {...plane} places={earth} projection={query["proj"]} />
+      ) : isMap ? (
+        <Globe
+          key={`${full.path} ${mapName(query)}`}
+          {...plane}
+          places={earth}
+          projection={mapName(query)}
+          view={viewOf(query["m"])}
+          backdrop={isWhole || behind?.version !== version ? undefined : behind}
+          onView={follow}
+        />
       ) : (
         <Image
           {...plane}
@@ -236,19 +318,23 @@ export function Picture(props: PictureProps): VNode {
         />
       )}
       <Readout text={readout} />
-      <Numbers
-        values={values}
-        scale={scale}
-        difference={difference}
-        placeOf={(at) => placeText(at % width, Math.floor(at / width))}
-        onChoose={hasPoints ? (at) => choose(at % width, Math.floor(at / width)) : undefined}
-      />
+      {!isBrief && !isSummary && (
+        <Numbers
+          values={values}
+          scale={scale}
+          difference={difference}
+          placeOf={(at) => placeText(at % width, Math.floor(at / width))}
+          onChoose={hasPoints ? (at) => choose(at % width, Math.floor(at / width)) : undefined}
+        />
+      )}
       {hasPoints && (
         <Points
-          {...array}
-          shape={shape}
+          reader={reader}
+          snapshot={snapshot}
+          node={full}
+          shape={full.shape}
           slice={slice}
-          coordinates={coordinates}
+          coordinates={new Map([...coordinates].filter(([d]) => ratio[d] === 1))}
           points={points}
           isByIndex={isByIndex}
           nameOf={nameOf}
@@ -262,6 +348,34 @@ export function Picture(props: PictureProps): VNode {
       )}
     </>
   );
+}
+
+interface Backdrop {
+  /** What it is a plane of, and of which version and place on the other dimensions. */
+  readonly plan: string;
+  readonly version: string;
+  readonly values: Float64Array;
+  readonly places: Geolocation;
+  readonly part: Box;
+  readonly ratio: Shape;
+}
+
+/** The columns and the rows in which cells are at some places: the first ones, and those after the last ones. */
+function cellsAt({ find, width }: Geolocation, places: readonly Place[]): [number, number][] | undefined {
+  const cells = places.map((place) => find(...place)).filter((cell) => cell >= 0);
+  if (!cells.length) return undefined;
+  return [cells.map((cell) => cell % width), cells.map((cell) => Math.floor(cell / width))].map((list) => [
+    Math.min(...list),
+    Math.max(...list) + 1,
+  ]);
+}
+
+/** `m=12.5,47,30`: the centre and the degrees of a map. */
+function viewOf(text: string | undefined): View | undefined {
+  const [east = NaN, north = NaN, span = NaN] = (text || "x").split(",").map(Number);
+  return Number.isFinite(east + north) && span > 0
+    ? { centre: [east, clamp(north, -90, 90)], span }
+    : undefined;
 }
 
 /** The value under the pointer. Only this part is drawn again when the pointer moves. */

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Axis, axisOf, type Coordinate, isLongitude } from "../../src/array/axes";
-import { coarserLevels } from "../../src/array/nodes";
+import { levelFor, levelsFrom } from "../../src/array/nodes";
+import { coarserSlice, finerSlice, parseSlice } from "../../src/array/slices";
 import { type Geolocation, goesNorth, locate, ofCells } from "../../src/earth/geolocation";
 import { earthReference } from "../../src/earth/reference";
 import type { ArrayNode, Node, Snapshot } from "../../src/format/types";
@@ -279,7 +280,7 @@ test("cells of an uneven axis lie between their edges", () => {
   assert.deepEqual([axis([3, 1, 2]).edges, axis([3, 1, 2]).cell(0.4)], [undefined, 1]);
 });
 
-test("the coarser levels of a pyramid", () => {
+test("the levels of a pyramid, and the one that fits to a screen", () => {
   const group = (path: string, attributes: Record<string, unknown>): Node => ({
     path,
     kind: "group",
@@ -304,7 +305,51 @@ test("the coarser levels of a pyramid", () => {
     node: (path: string) => nodes.find((each) => each.path === path),
   } as unknown as Snapshot;
   const of = (path: string): string[] =>
-    coarserLevels(snapshot, snapshot.node(path) as ArrayNode).map((each) => each.path);
-  assert.deepEqual(of("/scene/0/raw/band"), ["/scene/1/raw/band", "/scene/2/raw/band"]);
-  assert.deepEqual([of("/scene/2/raw/band"), of("/image/0"), of("/scene/10")], [[], ["/image/1"], []]);
+    levelsFrom(snapshot, snapshot.node(path) as ArrayNode).map(
+      ({ node, ratio, place }) => `${place} ${node.path} ${ratio.join()}`,
+    );
+  assert.deepEqual(of("/scene/0/raw/band"), [
+    "0 /scene/0/raw/band 1,1",
+    "1 /scene/1/raw/band 2,2",
+    "2 /scene/2/raw/band 4,4",
+  ]);
+  assert.deepEqual(
+    of("/scene/2/raw/band"),
+    ["2 /scene/2/raw/band 4,4"].map((line) => line.replace("4,4", "1,1")),
+  );
+  assert.deepEqual([of("/image/0")[1], of("/scene/10")], ["1 /image/1 2,2", ["0 /scene/10 1,1"]]);
+  const levels = levelsFrom(snapshot, snapshot.node("/scene/0/raw/band") as ArrayNode);
+  const place = (query: Record<string, string>, pixels: number): number =>
+    levelFor(levels, parseSlice([64, 64], query), pixels).place;
+  assert.deepEqual([place({}, 16), place({}, 20), place({}, 40), place({}, 90)], [2, 1, 0, 0]);
+  // A part of the array has more elements in a finer level
+  assert.deepEqual([place({ r0: "0-32", r1: "10-42" }, 16), place({ r1: "0-8" }, 16)], [1, 2]);
+});
+
+test("slices of levels", () => {
+  const slice = parseSlice([7, 101, 64], { i: "3,0,0", r1: "10-31", r2: "7-64" });
+  const [ratio, shape] = [
+    [1, 4, 4],
+    [7, 25, 16],
+  ];
+  const coarse = coarserSlice(slice, ratio, shape);
+  assert.deepEqual(
+    [coarse.index, coarse.from, coarse.to],
+    [
+      [3, 0, 0],
+      [0, 2, 1],
+      [7, 8, 16],
+    ],
+  );
+  const fine = finerSlice(coarse, ratio, shape, [7, 101, 64]);
+  assert.deepEqual(
+    [fine.index, fine.from, fine.to],
+    [
+      [3, 0, 0],
+      [0, 8, 4],
+      [7, 32, 64],
+    ],
+  );
+  const all = coarserSlice(parseSlice([7, 101, 64], {}), ratio, shape);
+  assert.deepEqual([all.to, finerSlice(all, ratio, shape, [7, 101, 64]).to], [shape, [7, 101, 64]]);
 });

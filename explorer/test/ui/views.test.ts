@@ -50,7 +50,8 @@ test("addresses say the same after reading and writing", () => {
 
 test("addresses that nobody wrote", () => {
   for (const hash of ["", "#", "#/", "#/v", "#/v/", "#/diff/a", "#/nothing/here"])
-    assert.equal(parseRoute(hash).page, "history");
+    assert.equal(parseRoute(hash).page, "home");
+  assert.equal(parseRoute("#/history?q=a").page, "history");
   assert.equal(parseRoute("#/v/%E0%A4%A/x").version, "%E0%A4%A");
   assert.equal(parseRoute("#/v/main").path, "/");
   assert.equal(parseRoute("#/v/main//a//b?x=1?2").query["x"], "1?2");

@@ -1,0 +1,79 @@
+/** What statistics say about the values of the chunks of an array. No chunk is read for it. */
+
+import { gridShape, withAttributes } from "../array/nodes";
+import { scaleOf } from "../array/scale";
+import type { Slice } from "../array/slices";
+import { record } from "../base/json";
+import { nth, u32 } from "../base/lists";
+import type { Decoded } from "../cf/cf";
+import type { ChunkTable } from "../format/types";
+import type { ArrayProps } from "../page/home";
+import type { Plane } from "./picture";
+
+const MOST = 4_000_000; // chunks of a picture
+
+/** Statistics of chunks as values: packing and times applied. */
+export interface Statistics extends Record<Statistic, Decoded> {
+  readonly gaps: Float64Array;
+  readonly notes: readonly string[];
+}
+export const STATISTICS = ["minimum", "maximum", "mean"] as const;
+export type Statistic = (typeof STATISTICS)[number];
+
+/** Reads the statistics of the chunks of an array, and decodes them as its elements. */
+export async function statisticsOf(
+  { reader, snapshot, node }: ArrayProps,
+  table: ChunkTable,
+  signal: AbortSignal,
+): Promise<Statistics> {
+  const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
+  // They leave out fill values, and a mean can be equal to one.
+  const { _FillValue, missing_value: _missing, ...attributes } = record(node.document["attributes"]);
+  const plain = withAttributes(node, attributes);
+  const decoded = (raw: Float64Array): Decoded =>
+    reader.decode(snapshot, plain, { shape: [table.length], raw });
+  const [low, high] = [decoded(stored.minimum), decoded(stored.maximum)];
+  const isTurned = Number(attributes.scale_factor ?? 1) < 0;
+  const [minimum, maximum] = isTurned ? [high, low] : [low, high];
+  return { minimum, maximum, mean: decoded(stored.mean), gaps, notes };
+}
+
+/** A plane with a value for each chunk: the mean of its elements. No chunk is read for it. */
+export async function summaryOf(
+  array: ArrayProps,
+  slice: Slice,
+  signal: AbortSignal,
+): Promise<Plane | undefined> {
+  const { node, snapshot } = array;
+  const { chunkShape, edges } = node;
+  if (edges || !snapshot.manifests(node.path).length) return undefined;
+  const table = await snapshot.chunks(node.path);
+  const { values: means, ...mean } = (await statisticsOf(array, table, signal)).mean;
+  const grid = gridShape(node);
+  const size = (d: number): number => (d === slice.x || d === slice.y ? nth(grid, d) : 1);
+  const chunk = slice.index.map((at, d) => (size(d) > 1 ? -1 : Math.floor(at / nth(chunkShape, d))));
+  const [width, height] = [size(slice.x), size(slice.y)];
+  if (width * height > MOST) return undefined;
+  const values = new Float64Array(width * height).fill(NaN);
+  for (let row = 0, at = 0; row < table.length; row++, at += chunk.length)
+    if (
+      chunk.every((wanted, d) =>
+        wanted < 0 ? u32(table.coords, at + d) < nth(grid, d) : wanted === table.coords[at + d],
+      )
+    )
+      values[u32(table.coords, at + slice.y) * width + u32(table.coords, at + slice.x)] = Number(means[row]);
+  if (!values.some(Number.isFinite)) return undefined;
+  const step = chunkShape.map((length, d) => (d === slice.x || d === slice.y ? length : 1));
+  const start = step.map((length, d) => (size(d) > 1 ? Math.floor(length / 2) : nth(slice.index, d)));
+  const stop = start.map((at, d) => at + (size(d) - 1) * nth(step, d) + 1);
+  const whole = { ...slice, from: node.shape.map(() => 0), to: node.shape };
+  return {
+    node,
+    values,
+    box: { start, stop, step },
+    slice: whole,
+    scale: scaleOf(mean),
+    lost: [],
+    isSummary: true,
+  };
+}
