@@ -3,10 +3,11 @@
 import type { Properties } from "../base/json";
 import { clamp, f64, nth } from "../base/lists";
 import type { Decoded } from "../cf/cf";
-import type { ArrayNode } from "../format/types";
+import type { ArrayNode, Snapshot } from "../format/types";
 import { type ArrayProps, valuesOf } from "../page/home";
 import { useLoad } from "../page/state";
-import { arrayNear, attributes, coordinate, dimensionName } from "./nodes";
+import { number } from "../page/text";
+import { arrayNear, attributes, coordinate, dimensionName, inherited } from "./nodes";
 import { NUMBERS, type Scale, scaleOf } from "./scale";
 import { type Box, boxShape, cellEdges, cellFinder } from "./slices";
 
@@ -55,6 +56,8 @@ export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
       await Promise.all(
         node.shape.map(async (length, dimension) => {
           const array = coordinate(snapshot, node, dimension);
+          const known = array ?? affine(snapshot, node, dimension);
+          if (known && !("path" in known)) coordinates.set(dimension, known);
           if (!array || length > LONGEST || array.path === node.path) return;
           const read = (of: ArrayNode): Promise<Decoded> =>
             valuesOf({ reader, snapshot, node: of }, undefined, signal);
@@ -89,6 +92,30 @@ export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
   };
 }
 
+/** The coordinate of a raster that states a `spatial:transform`: x and y of its first corner, and the size of its cells. */
+function affine(snapshot: Snapshot, node: ArrayNode, dimension: number): Coordinate | undefined {
+  const [transform, names] = ["transform", "dimensions"].map((key) =>
+    inherited(snapshot, node, `spatial:${key}`),
+  );
+  const numbers = Array.isArray(transform) ? transform.map(Number) : [];
+  const place = Array.isArray(names)
+    ? names.length - 1 - names.indexOf(node.dimensions[dimension])
+    : node.shape.length - 1 - dimension; // 0 is x, 1 is y
+  const [size, skew, first] = place ? [numbers[4], numbers[3], numbers[5]] : numbers;
+  const length = nth(node.shape, dimension);
+  if (place > 1 || !size || skew !== 0 || first === undefined || length > LONGEST) return undefined;
+  const values = Float64Array.from({ length }, (_, at) => first + (at + 0.5) * size);
+  const label = (at: number): string => number(values[at] ?? NaN);
+  return {
+    name: dimensionName(node, dimension),
+    isLongitude: false,
+    isLatitude: false,
+    shape: [length],
+    values,
+    label,
+  };
+}
+
 const EMPTY: ReadonlyMap<number, Coordinate> = new Map();
 
 /** Pairs of bounds as edges, if each cell begins where the one before ends. */
@@ -104,8 +131,6 @@ function joined({ values, clock }: Decoded, of: Decoded): Float64Array | undefin
 const NORTH = /^(lat|latitude|y|northing|projection_y_coordinate|grid_latitude|rlat)$/i;
 
 interface AxisOptions {
-  /** All cells have one width. */
-  readonly isByIndex?: boolean;
   readonly isVertical?: boolean;
   /** Whether a vertical axis goes up; undefined: by the name and the numbers of its coordinate. */
   readonly isTurned?: boolean | undefined;
@@ -116,7 +141,7 @@ export function axisOf(
   coordinates: ReadonlyMap<number, Coordinate>,
   part: Box,
   dimension: number,
-  { isByIndex = false, isVertical = false, isTurned: stated }: AxisOptions = {},
+  { isVertical = false, isTurned: stated }: AxisOptions = {},
 ): Axis {
   const decoded = coordinates.get(dimension);
   const [start, step] = [part.start[dimension] ?? 0, part.step[dimension] ?? 1];
@@ -133,9 +158,8 @@ export function axisOf(
       : undefined;
   const name = dimension < 0 ? "" : dimensionName(node, dimension);
   const bounds = step === 1 ? decoded?.edges?.slice(start, start + length + 1) : undefined;
-  const own = numbers && (bounds?.length === length + 1 ? bounds : cellEdges(numbers));
-  const isUneven = own !== undefined && !isEven(own);
-  const edges = isByIndex && isUneven ? undefined : own;
+  const edges = numbers && (bounds?.length === length + 1 ? bounds : cellEdges(numbers));
+  const isUneven = edges !== undefined && !isEven(edges);
   const isNorth =
     (NORTH.test(name) || decoded?.isLatitude) && (numbers?.at(-1) ?? NaN) > (numbers?.[0] ?? NaN);
   const isTurned = isVertical && (stated ?? isNorth ?? false);

@@ -66,6 +66,9 @@ export function costOf(snapshot: Snapshot, node: ArrayNode, region: Box): { chun
   return { chunks, bytes: chunks * product(chunkShape) * (itemSize(node.dtype) ?? 8) };
 }
 
+/** Whether a read takes longer than people like to wait. */
+export const isSlow = ({ chunks, bytes }: ReturnType<typeof costOf>): boolean => chunks > 64 || bytes > 50e6;
+
 export const gridShape = (node: ArrayNode): number[] =>
   node.shape.map((length, at) => Math.ceil(length / Math.max(1, nth(node.chunkShape, at))));
 
@@ -204,9 +207,11 @@ export function levelFor(
   slice: Slice,
   pixels: number,
 ): Level {
-  const length = (level: Level): number =>
-    Math.max(...[slice.x, slice.y].map((d) => (nth(slice.to, d) - nth(slice.from, d)) / nth(level.ratio, d)));
-  return coarser.findLast((level) => length(level) >= pixels) ?? finest;
+  const length = ({ ratio }: Level, d: number): number =>
+    ((slice.to[d] ?? 0) - (slice.from[d] ?? 0)) / (ratio[d] ?? 1);
+  return (
+    coarser.findLast((level) => Math.max(length(level, slice.x), length(level, slice.y)) >= pixels) ?? finest
+  );
 }
 
 /** Title of an array's values: long name and units by CF. */

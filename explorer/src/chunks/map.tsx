@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { clamp } from "../base/lists";
 import { arrowOf, Canvas, css, Frame, pointerIn, usePointer, useSize, useWheel } from "../page/canvas";
-import { Sign } from "../page/parts";
+import { ZoomButtons } from "../page/parts";
 import type { Cells } from "./cells";
 
 interface MapProps {
@@ -131,13 +131,7 @@ export function ChunkMap({ cells, image, choice, describe, onChoose }: MapProps)
         {mark(choice ?? -1, "chosen")}
       </div>
       <div class="map-foot">
-        <button aria-label="Zoom in" onClick={() => zoom(1.5)}>
-          <Sign>+</Sign>
-        </button>
-        <button aria-label="Zoom out" onClick={() => zoom(1 / 1.5)}>
-          <Sign>−</Sign>
-        </button>
-        <button onClick={() => setView(undefined)}>All</button>
+        <ZoomButtons zoom={zoom} all={() => setView(undefined)} />
         <output aria-live="polite">
           {described === undefined
             ? "Click a cell for its chunk; wheel zooms, drag moves."

@@ -27,31 +27,18 @@ export const PROJECTIONS = {
 } satisfies Record<string, () => GeoProjection>;
 const METRES = 6_371_009; // the mean radius of the Earth
 
-/** Lines of longitude and latitude around a place. */
-function graticule(
-  step: number,
-  [east, north]: readonly [number, number],
-  span: number,
-): GeoPermissibleObjects {
-  const lines = geoGraticule()
-    .step([step, step])
-    .precision(Math.min(2.5, step / 4));
-  if (span > 100)
-    return lines.extent([
-      [-180, -90 + step / 1e3],
-      [180 + step / 1e3, 90],
-    ])();
-  const far = Math.min(
-    180,
-    (span * 0.8) / Math.max(0.05, Math.cos((Math.min(85, Math.abs(north) + span / 2) * Math.PI) / 180)),
-  );
+/** Lines of longitude and latitude around a place, with a step of degrees. */
+function graticule(step: number, { centre: [east, north], span }: View): GeoPermissibleObjects {
+  const pole = Math.min(85, Math.abs(north) + span / 2);
+  const far = span > 100 ? 180 : Math.min(180, span / Math.cos(pole * RADIANS));
   const snap = (value: number): number => Math.round(value / step) * step;
-  const [west, south] = [snap(east - far), Math.max(-90 + step, snap(north - span))];
-  const size = [snap(2 * far), Math.min(2 * span, 90 - south)] as const;
-  return lines.extent([
-    [west, south],
-    [west + Math.min(360, size[0]) + step / 1e3, Math.min(90, south + size[1]) + step / 1e3],
-  ])();
+  const first: [number, number] = [snap(east - far), span > 100 ? -90 : snap(Math.max(-90, north - span))];
+  const end = [first[0] + Math.min(360, snap(2 * far)), span > 100 ? 90 : snap(Math.min(90, north + span))];
+  const after = end.map((each) => each + step / 1e3) as [number, number];
+  return geoGraticule()
+    .step([step, step])
+    .precision(Math.min(2.5, step / 4))
+    .extent([first, after])();
 }
 
 /** Coastlines by Natural Earth: each arc holds steps in units of a grid. */
@@ -99,7 +86,7 @@ export function frame({ name, width, height, place }: Geolocation): {
   const inside = STEPS.flatMap((across) => STEPS.map((down) => at(across, down))).filter(isPlace);
   let [x, y, z] = [0, 0, 0];
   for (const [east, north] of inside) {
-    const [longitude, latitude] = [(east * Math.PI) / 180, (north * Math.PI) / 180];
+    const [longitude, latitude] = [east * RADIANS, north * RADIANS];
     x += (Math.cos(latitude) * Math.cos(longitude)) / inside.length;
     y += (Math.cos(latitude) * Math.sin(longitude)) / inside.length;
     z += Math.sin(latitude) / inside.length;
@@ -107,8 +94,8 @@ export function frame({ name, width, height, place }: Geolocation): {
   // Around a pole, the picture keeps the direction of the grid
   const [down] = at(0.5, z > 0 ? 1 : 0);
   const centre: [number, number] = [
-    Math.hypot(x, y) > 0.1 ? (Math.atan2(y, x) * 180) / Math.PI : down || 0,
-    (Math.atan2(z, Math.hypot(x, y)) * 180) / Math.PI,
+    Math.hypot(x, y) > 0.1 ? Math.atan2(y, x) / RADIANS : down || 0,
+    Math.atan2(z, Math.hypot(x, y)) / RADIANS,
   ];
   // The corners of a picture of the whole Earth are in space
   const isDisc =
@@ -124,12 +111,11 @@ export function frame({ name, width, height, place }: Geolocation): {
 
 type Size = { readonly width: number; readonly height: number };
 
+const shape = (name: string): GeoProjection =>
+  (entryOf<() => GeoProjection>(PROJECTIONS, name) ?? geoNaturalEarth1)();
 /** A projection that is turned to a place. */
 const turned = (name: string, [east, north]: Place): GeoProjection =>
-  (entryOf<() => GeoProjection>(PROJECTIONS, name) ?? geoNaturalEarth1)().rotate([
-    -east,
-    isRound(name) ? -north : 0,
-  ]);
+  shape(name).rotate([-east, isRound(name) ? -north : 0]);
 
 /** A projection with a place in the middle of the screen. */
 export function aim(name: string, { centre, span }: View, size: Size): GeoProjection {
@@ -138,31 +124,21 @@ export function aim(name: string, { centre, span }: View, size: Size): GeoProjec
     .scale(width / (span * RADIANS))
     .translate([width / 2, height / 2]);
   const [x, y] = aimed([...centre]) ?? [width / 2, height / 2];
-  return aimed.translate([width - x, height - y]).clipExtent([
-    [-9, -9],
-    [width + 9, height + 9],
-  ]);
+  const corner: [number, number] = [-9, -9];
+  return aimed.translate([width - x, height - y]).clipExtent([corner, [width + 9, height + 9]]);
 }
 
 /** The view of all of a part of the Earth. */
 export function fitting(name: string, part: ReturnType<typeof frame>, size: Size): View {
   const { width, height } = size;
-  const fitted = turned(name, part.centre).fitExtent(
-    [
-      [6, 6],
-      [width - 6, height - 6],
-    ],
-    part.line ?? SPHERE,
-  );
-  const span = width / fitted.scale() / RADIANS;
+  const fitted = turned(name, part.centre).fitSize([width, height], part.line ?? SPHERE);
+  const span = (1.03 * width) / fitted.scale() / RADIANS;
   return { centre: fitted.invert?.([width / 2, height / 2]) ?? part.centre, span };
 }
 
 const BLOCK = 8; // pixels
-const mix = ([a, b]: Place, [c, d]: Place, share: number): Place => [
-  a + (c - a) * share,
-  b + (d - b) * share,
-];
+const between = (one: number, other: number, share: number): number => one + (other - one) * share;
+const mix = ([a, b]: Place, [c, d]: Place, at: number): Place => [between(a, c, at), between(b, d, at)];
 
 /**
  * Calls `use` with the place of each pixel. Within a block of pixels, places lie between those of its corners, if the place in
@@ -214,15 +190,13 @@ function degrees(value: number, axis: 0 | 1): string {
   return `${number(Number(Math.abs(turned).toFixed(6)))}°${sign}`;
 }
 
-type Colours = { readonly text: string; readonly page: string; readonly quiet: string };
-
 /** Coasts, lines of longitude and latitude with their texts, and a scale bar. */
 export function drawLines(
   context: CanvasRenderingContext2D,
   projection: GeoProjection,
   { centre, span }: View,
   { width, height }: Size,
-  colours: Colours,
+  css: (name: string) => string,
 ): void {
   const path = geoPath(projection, context);
   const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
@@ -234,19 +208,19 @@ export function drawLines(
   };
   const step = Math.min(30, roundBelow(span / 4));
   context.globalAlpha = 0.35;
-  stroke(graticule(step, centre, span), colours.text, 0.5);
+  stroke(graticule(step, { centre, span }), css("text"), 0.5);
   context.globalAlpha = 1;
   if (span > COASTS) {
     // Two lines, so that coasts show on dark and on light colours
-    stroke(COAST, colours.page, 2.5);
-    stroke(COAST, colours.text, 1);
+    stroke(COAST, css("page"), 2.5);
+    stroke(COAST, css("text"), 1);
   }
-  stroke(SPHERE, colours.quiet, 1);
+  stroke(SPHERE, css("quiet"), 1);
   if (span > WIDE) return;
   context.font = FONT;
   context.lineWidth = 3;
-  context.strokeStyle = colours.page;
-  context.fillStyle = colours.text;
+  context.strokeStyle = css("page");
+  context.fillStyle = css("text");
   const write = (text: string, x: number, y: number): void => {
     context.strokeText(text, x, y);
     context.fillText(text, x, y);
@@ -264,9 +238,9 @@ export function drawLines(
   const metres = (100 * METRES) / projection.scale();
   const bar = roundBelow(metres);
   const [left, bottom, long] = [12, height - 12, (bar / metres) * 100];
-  context.fillStyle = colours.page;
+  context.fillStyle = css("page");
   context.fillRect(left - 5, bottom - 22, long + 10, 28);
-  context.fillStyle = colours.text;
+  context.fillStyle = css("text");
   context.fillRect(left, bottom - 2, long, 2);
   context.fillText(bar < 1000 ? `${number(bar)} m` : `${number(bar / 1000)} km`, left, bottom - 7);
 }

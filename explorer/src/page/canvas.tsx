@@ -158,6 +158,17 @@ export function canvasOf(pixels: Uint32Array<ArrayBuffer>, width: number, height
   return canvas;
 }
 
+/** An image in whole multiples of its pixels. Drawn a little smaller, with smoothing, its rows and columns have one size. */
+export function enlarged(image: HTMLCanvasElement, width: number, height: number): HTMLCanvasElement {
+  const canvas = document.createElement("canvas");
+  canvas.width = image.width * Math.ceil((width * devicePixelRatio) / image.width);
+  canvas.height = image.height * Math.ceil((height * devicePixelRatio) / image.height);
+  const context = canvas.getContext("2d");
+  if (context) context.imageSmoothingEnabled = false;
+  context?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas;
+}
+
 type FrameProps = { kind: string; x: number; y: number; width: number; height: number };
 
 /** A frame around a part of a canvas: the pointer moves it, and nothing is drawn again. */

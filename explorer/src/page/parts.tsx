@@ -131,6 +131,22 @@ export const More = ({ of, most }: { of: number; most: number }): VNode | null =
 
 /** A sign that has no meaning for screen readers: its button has a label. */
 export const Sign = ({ children }: { children: string }): VNode => <span aria-hidden="true">{children}</span>;
+type ZoomProps = { zoom(factor: number): void; all(): void };
+
+export const ZoomButtons = ({ zoom, all }: ZoomProps): VNode => (
+  <>
+    {([1.6, 1 / 1.6, 0] as const).map((factor, at) => (
+      <button
+        key={factor}
+        aria-label={nth(["Zoom in", "Zoom out", "Show all"], at)}
+        onClick={() => (factor ? zoom(factor) : all())}
+      >
+        <Sign>{nth(["+", "−", "⤢"], at)}</Sign>
+      </button>
+    ))}
+  </>
+);
+
 type Fact = readonly [string, ComponentChildren] | undefined | false;
 
 export const Facts = ({ rows }: { rows: readonly Fact[] }): VNode => (

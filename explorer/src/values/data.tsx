@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { axisOf, type Coordinate, useCoordinates } from "../array/axes";
 import { type Limits, MAPS } from "../array/colour";
-import { costOf, dimensionName, levelFor, levelsFrom } from "../array/nodes";
+import { arrayNear, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
 import { differenceScale, NUMBERS, scaleOf } from "../array/scale";
 import {
   box,
@@ -30,7 +30,7 @@ import { afterwards, type Load, route, setQuery, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
 import { derivedStates } from "../versions/pipeline";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
-import { limitOf, Picture, type Plane, type Target } from "./picture";
+import { limitOf, Picture, type PictureSet, type Plane, type Target } from "./picture";
 import {
   aheadOf,
   limitsOver,
@@ -48,8 +48,6 @@ import { summaryOf } from "./summary";
 
 const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
 const SCREEN = 1_000; // pixels along the longer axis of a picture, about
-/** A read that takes longer than people like to wait: a picture from statistics comes first. */
-const SLOW = { chunks: 64, bytes: 50e6 };
 const PAUSE = 120; // milliseconds between pictures
 
 interface DataProps extends Target {
@@ -90,8 +88,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const chunks = costs.reduce((sum, each) => sum + each.chunks, 0);
   const [permit, setPermit] = useState("");
   const key = JSON.stringify([node.path, part, slice.x, slice.y]);
-  const isSlow = chunks > SLOW.chunks || cost > SLOW.bytes;
-  const ask = (isBrief ? isSlow : cost > ASK) && permit !== `${node.path} ${slice.x} ${slice.y}`;
+  const isLate = isSlow({ chunks, bytes: cost }); // a picture from statistics comes first
+  const ask = (isBrief ? isLate : cost > ASK) && permit !== `${node.path} ${slice.x} ${slice.y}`;
   const { coordinates, waiting } = useCoordinates(array);
   const [playing, setPlaying] = useState(NOTHING);
   const isPlaying = playing !== NOTHING;
@@ -138,6 +136,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
       ({ values }) => 8 * values.length,
     );
 
+  const former = useRef<PictureSet | undefined>(undefined);
   const picture = useLoad<Plane | undefined>(
     async (signal) => {
       if (ask) return undefined;
@@ -153,7 +152,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     [snapshot, node.path, key, ask, base?.snapshot],
     true,
   );
-  const isSummed = isSlow && !base && !isPlaying && slice.y >= 0;
+  const isSummed = isLate && !base && !isPlaying && slice.y >= 0;
   const summary = useLoad(
     async (signal) => (isSummed ? summaryOf(array, slice, signal) : undefined),
     [snapshot, isSummed && key],
@@ -190,26 +189,40 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   );
   const region = shown && shown.node.path === node.path ? shown.box : part;
   const located = useLocated(array, reference, waiting ? undefined : coordinates, region, slice);
-  const earth = located.value;
+  const earth = located.value?.located;
   const places = earth && "places" in earth ? earth.places : undefined;
-  // The places of the cells of a curvilinear grid say where north is
-  const isPlaced = !reference?.cells || !located.busy || earth !== undefined;
-  const axes = useMemo(
-    () => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)),
-    [node, coordinates, key],
-  );
   const whole = { from: shape.map(() => 0), to: [...shape] };
-  const state = useLevelState(array, level.place > 0);
+  const states = useLoad(
+    async () => (level.place ? derivedStates(reader.repository, snapshot) : undefined),
+    [snapshot, level.place > 0],
+    false,
+    afterwards,
+  );
+  const isBehind = [...(states.value ?? [])].some(
+    ([of, state]) => of.node.id === node.id && state === "behind",
+  );
+  const valid = useValidTime(array, slice);
   const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
   const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && nth(part.step, dimension) > 1);
+  // What belongs together: the values of a level, and where its cells are. The former ones stay until the next ones are there
+  const plan = JSON.stringify([full.path, slice.x, slice.y]);
+  const isReduced = level.place > 0 || steps.length > 0 || isZoomed;
+  const next = shown && {
+    ...{ ...array, plan, plane: shown, full, ratio: level.ratio, shape, coordinates },
+    ...{ places, reference, isReduced, toQuery },
+  };
+  const isPlaced = !reference || located.error || located.value?.key === JSON.stringify([node.path, region]);
+  if (next && isPlaced && shown.node.path === node.path) former.current = next;
+  const drawn = former.current?.plan === plan ? former.current : undefined;
   return (
     <div class="column fill">
       {!isBrief && (
         <div class="bar settings">
           {shape.length > 1 && <Axes node={full} grid={full.shape} line />}
           {slice.y >= 0 && <ColourSettings clock={picture.value?.scale.clock} />}
-          {places && !isTable && <MapChoice />}
-          {axes.some((axis) => axis.isUneven) && <Setting label="Cells" name="cells" options={CELLS} />}
+          {places && !isTable && (
+            <Choice label="Map" value={mapName(query)} options={PROJECTIONS} onSelect={chooseMap} />
+          )}
           <Setting
             label="Show"
             name="show"
@@ -239,6 +252,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         onPlay={setPlaying}
         onIndex={(index) => setQuery(toQuery({ ...slice, index }))}
       />
+      {valid && <output class="quiet">{valid}</output>}
       {!base && query["ver"] && (
         <Wait of={{ ...versions.load, value: versions.ids }} what="the versions of this array">
           {(ids) => (
@@ -275,22 +289,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
       )}
       <Failure of={picture} />
       {shown && <Losses of={shown.lost} />}
-      {shown && isPlaced ? (
-        <Picture
-          {...array}
-          full={full}
-          ratio={level.ratio}
-          plane={shown}
-          shape={shape}
-          coordinates={coordinates}
-          range={range.value?.limits}
-          difference={base !== undefined}
-          places={places}
-          reference={reference}
-          isBrief={isBrief}
-          isReduced={level.place > 0 || steps.length > 0 || isZoomed}
-          toQuery={toQuery}
-        />
+      {drawn ? (
+        <Picture {...drawn} range={range.value?.limits} difference={base !== undefined} isBrief={isBrief} />
       ) : (
         !picture.error && (!ask || summary.busy) && <Loading what="values" />
       )}
@@ -301,9 +301,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         {range.value &&
           `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
         {shown?.isSummary && "Each cell is the mean of a chunk, from statistics. "}
-        {level.count > 1 &&
-          level.place > 0 &&
-          `Level ${level.place} of ${level.count - 1}, ${shape.map(count).join(" × ")}${state === "behind" ? ", which is behind its source" : ""}: zoom in for a finer one. `}
+        {level.place > 0 &&
+          `Level ${level.place} of ${level.count - 1}, ${shape.map(count).join(" × ")}${isBehind ? ", which is behind its source" : ""}: zoom in for a finer one. `}
         {steps.length > 0 &&
           !shown?.isSummary &&
           `Every ${steps.map((dimension) => `${ordinal(nth(part.step, dimension))} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
@@ -313,24 +312,20 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   );
 }
 
-/** Whether a level of a pyramid is computed from the present values of its source. */
-function useLevelState({ reader, snapshot, node }: ArrayProps, isLevel: boolean): string | undefined {
-  const state = useLoad(
-    async () => {
-      if (!isLevel) return undefined;
-      const states = await derivedStates(reader.repository, snapshot);
-      return [...states].find(([result]) => result.node.id === node.id)?.[1];
-    },
-    [snapshot, isLevel && node.path],
-    false,
-    afterwards,
+/** The time for which a forecast is valid, by an array along the dimensions that a slice fixes. */
+function useValidTime({ reader, snapshot, node }: ArrayProps, { x, y, index }: Slice): string | undefined {
+  const fixed = node.dimensions.filter((name, d) => d !== x && d !== y && name !== "valid_time");
+  const time = arrayNear(snapshot, node, "valid_time", ({ dimensions }) =>
+    dimensions.every((name) => fixed.includes(name)),
   );
-  return state.value;
+  const start = time?.dimensions.map((name) => index[node.dimensions.indexOf(name)] ?? 0) ?? [];
+  const load = async (signal: AbortSignal): Promise<string | undefined> => {
+    if (!time) return undefined;
+    const part = { start, stop: start.map((at) => at + 1) };
+    return `valid_time ${(await valuesOf({ reader, snapshot, node: time }, part, signal)).label(0)}`;
+  };
+  return useLoad(load, [snapshot, time?.path, start.join()], true).value;
 }
-
-const MapChoice = (): VNode => (
-  <Choice label="Map" value={mapName(route.value.query)} options={PROJECTIONS} onSelect={chooseMap} />
-);
 
 function versionText({ repository }: Reader, id = ""): string {
   const row = repository.row(id);
@@ -345,9 +340,10 @@ function useLocated(
   coordinates: ReadonlyMap<number, Coordinate> | undefined,
   part: Box,
   { x, y }: Slice,
-): Load<Located> {
+): Load<{ key: string; located: Located } | undefined> {
   const { node } = array;
-  return useLoad<Located>(
+  const key = JSON.stringify([node.path, part]);
+  return useLoad(
     async (signal) => {
       if (!reference || !coordinates) return undefined;
       const { locate } = await import("../earth/geolocation");
@@ -361,9 +357,17 @@ function useLocated(
         const { values, shape } = await valuesOf({ ...array, node: cells }, box, signal);
         return plane(values as Float64Array, shape, across ?? -1, down ?? -1);
       };
-      return locate(reference, axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y), read);
+      return {
+        key,
+        located: await locate(
+          reference,
+          axisOf(node, coordinates, part, x),
+          axisOf(node, coordinates, part, y),
+          read,
+        ),
+      };
     },
-    [reference, coordinates, JSON.stringify([part, x, y])],
+    [reference, coordinates, key, x, y],
     true,
   );
 }
@@ -389,7 +393,3 @@ function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
 }
 
 const COLOURS: Titles = [["", "automatic"], ...MAPS.map((name) => [name, name] as const)];
-const CELLS: Titles = [
-  ["", "by coordinates"],
-  ["index", "by index"],
-];

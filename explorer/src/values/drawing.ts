@@ -13,6 +13,7 @@ const DIGIT = 8; // pixels, in the widest of the usual fonts
 // What an axis and a colour bar have besides their texts: ticks and title
 const AXIS_SIDES = 26;
 const BAR_SIDES = 52;
+const NARROW = 480; // pixels
 
 /** The colours of numbers, the name of the numbers, and round values for a colour bar. */
 export interface Bar extends Pick<Scale, "ticks"> {
@@ -52,6 +53,10 @@ export function barWidth(ticks: Bar["ticks"], limits: Limits): number {
   return clamp(BAR_SIDES + letters * DIGIT, MARGIN.right, 220);
 }
 
+/** The same on a narrow screen, which has no place for a title. */
+export const narrowBar = (ticks: Bar["ticks"], limits: Limits, width: number): number =>
+  width < NARROW ? Math.min(barWidth(ticks, limits) - 12, width / 3) : barWidth(ticks, limits);
+
 /** The colour bar: 14 pixels, then numbers and title. */
 export function drawBar(
   context: Context,
@@ -77,12 +82,12 @@ export function drawBar(
     if (where > edge - 13) continue;
     edge = where;
     context.fillText(
-      fit(context, text, width - BAR_SIDES),
+      fit(context, text, width - (width >= barWidth(ticks, limits) ? BAR_SIDES : 38)),
       left + 20,
       clamp(where, top + 6, top + height - 6),
     );
   }
-  upwards(context, title, left + width - 24, top, height);
+  if (width >= barWidth(ticks, limits)) upwards(context, title, left + width - 24, top, height);
 }
 
 /** A point that a person chose, with two rings, so that it shows on all colours. */

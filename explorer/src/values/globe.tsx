@@ -10,21 +10,11 @@ import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
 import type * as Earth from "../earth/projections";
 import type { View } from "../earth/projections";
-import {
-  arrowOf,
-  Canvas,
-  canvasOf,
-  css,
-  pointerIn,
-  theme,
-  usePointer,
-  useSize,
-  useWheel,
-} from "../page/canvas";
+import { arrowOf, Canvas, canvasOf, css, pointerIn, usePointer, useSize, useWheel } from "../page/canvas";
 import { stored } from "../page/home";
-import { Sign, type Titles, Wait } from "../page/parts";
+import { type Titles, Wait, ZoomButtons } from "../page/parts";
 import { setQuery, useLoad } from "../page/state";
-import { barWidth, drawBar, drawMark } from "./drawing";
+import { drawBar, drawMark, narrowBar } from "./drawing";
 import type { PlaneProps } from "./image";
 
 interface GlobeProps extends PlaneProps {
@@ -34,7 +24,7 @@ interface GlobeProps extends PlaneProps {
   /** Undefined for all of the plane. */
   readonly view: View | undefined;
   /** A coarser picture around the plane. */
-  readonly backdrop: { readonly values: Float64Array | undefined; readonly places: Geolocation } | undefined;
+  readonly backdrop: { readonly values: Float64Array; readonly places: Geolocation } | undefined;
   /** The view has come to rest. */
   onView(view: View | undefined, shown: readonly Place[]): void;
 }
@@ -50,7 +40,7 @@ export const PROJECTIONS: Titles = [
 ];
 
 const REST = 200; // milliseconds after which a view is at rest
-const [WIDE, NARROWEST, WIDEST] = [130, 1e-4, 720]; // degrees
+const [WIDE, NARROWEST, WIDEST] = [130, 1e-3, 720]; // degrees
 const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 const MAP = "frazil-map";
 
@@ -79,8 +69,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
   const [moved, setMoved] = useState<View | "all" | undefined>(undefined);
   const [isMoving, setMoving] = useState(false);
   const part = useMemo(() => earth.frame(places), [places]);
-  const colourTheme = theme.value;
-  const bar = Math.min(barWidth(ticks, limits), size.width * 0.4);
+  const bar = narrowBar(ticks, limits, size.width);
   const [width, height] = [Math.max(10, size.width - bar), Math.max(10, size.height - 4)];
   const stated = moved === "all" ? undefined : (moved ?? props.view);
   const isWide = stated ? stated.span > WIDE : !part.line;
@@ -101,6 +90,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
         STEPS.map((down): Place => projection.invert?.([across * width, down * height]) ?? [NaN, NaN]),
       );
       onView(moved === "all" ? undefined : moved, shown);
+      setMoved(undefined); // the address has it
     }, REST);
     return () => clearTimeout(timer);
   }, [moved]);
@@ -122,44 +112,27 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
   };
   useWheel(element, zoom);
 
-  const cellAt = (across: number, down: number): number => {
-    const place = projection.invert?.([across, down]);
-    return place ? places.find(place[0], place[1]) : -1;
-  };
   const image = useMemo(() => {
     const ratio = isMoving ? 1 / 3 : Math.min(devicePixelRatio || 1, 2);
     const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
     const screen = new Float64Array(columns * rows).fill(NaN);
-    const behind = backdrop?.values;
     earth.eachPlace(projection, { width: columns, height: rows }, ratio, (pixel, longitude, latitude) => {
       const cell = places.find(longitude, latitude);
+      const other = cell < 0 && backdrop ? backdrop.places.find(longitude, latitude) : -1;
       if (cell >= 0) screen[pixel] = f64(values, cell);
-      else if (behind) {
-        const other = backdrop.places.find(longitude, latitude);
-        if (other >= 0) screen[pixel] = f64(behind, other);
-      }
+      else if (backdrop && other >= 0) screen[pixel] = f64(backdrop.values, other);
     });
     const pixels = new Uint32Array(columns * rows);
     paint(screen, limits, colours, pixels);
     return canvasOf(pixels, columns, rows);
   }, [projection, places, values, backdrop?.values, limits[0], limits[1], colours, isMoving]);
 
-  const overlay = useMemo(() => {
-    const canvas = document.createElement("canvas");
-    canvas.width = Math.round(width * devicePixelRatio);
-    canvas.height = Math.round(height * devicePixelRatio);
-    const context = canvas.getContext("2d");
-    context?.scale(devicePixelRatio, devicePixelRatio);
-    const colours = { text: css("text"), page: css("page"), quiet: css("quiet") };
-    if (context) earth.drawLines(context, projection, view, { width, height }, colours);
-    return canvas;
-  }, [projection, colourTheme]);
-
   const draw = (context: CanvasRenderingContext2D): void => {
     context.save();
     context.beginPath();
     context.rect(0, 0, width, height);
     context.clip();
+    context.save();
     context.beginPath();
     earth.geoPath(projection, context)(earth.SPHERE);
     context.fillStyle = css("missing");
@@ -168,7 +141,8 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     context.imageSmoothingEnabled = false;
     context.drawImage(image, 0, 0, width, height);
     context.restore();
-    context.drawImage(overlay, 0, 0, width, height);
+    earth.drawLines(context, projection, view, { width, height }, css);
+    context.restore();
     for (const mark of marks) {
       const place = places.place(mark.column, mark.row);
       // A path leaves out what is behind the Earth
@@ -182,15 +156,13 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     drawBar(context, props, width + 16, 8, height - 16, bar);
   };
   const use = ([x, y]: Place, action: PlaneProps["onPlace"]): void => {
+    const place = projection.invert?.([x, y]) ?? [NaN, NaN];
     // Beyond the edge of the Earth, a projection gives the place of another point
-    const back = projection(projection.invert?.([x, y]) ?? [NaN, NaN]);
-    const cell = back && Math.hypot(back[0] - x, back[1] - y) < 1 ? cellAt(x, y) : -1;
+    const back = projection(place);
+    const cell = back && Math.hypot(back[0] - x, back[1] - y) < 1 ? places.find(...place) : -1;
     if (cell >= 0) action(cell % places.width, Math.floor(cell / places.width));
   };
-  const spotOf = (event: PointerEvent): Place => {
-    const { x, y } = pointerIn(element, event);
-    return [x, y];
-  };
+  const spotOf = (event: PointerEvent): Place => Object.values(pointerIn(element, event)) as [number, number];
   const pointer = usePointer({
     start: () => projection,
     drag: (from, right, down) => shift(from, view.span, right, down),
@@ -227,15 +199,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
         style={{ right: `${bar + 10}px` }}
         onPointerDown={(event) => event.stopPropagation()}
       >
-        <button aria-label="Zoom in" onClick={() => zoom(1.6)}>
-          <Sign>+</Sign>
-        </button>
-        <button aria-label="Zoom out" onClick={() => zoom(1 / 1.6)}>
-          <Sign>−</Sign>
-        </button>
-        <button aria-label="Show all of the map" onClick={all}>
-          <Sign>⤢</Sign>
-        </button>
+        <ZoomButtons zoom={zoom} all={all} />
       </span>
     </div>
   );

@@ -5,8 +5,18 @@ import { useMemo, useState } from "preact/hooks";
 import type { Axis } from "../array/axes";
 import { paint } from "../array/colour";
 import { clamp, f64, i32 } from "../base/lists";
-import { arrowOf, Canvas, canvasOf, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
-import { type Bar, barWidth, drawAxes, drawBar, drawMark, MARGIN, type Mark, marginOf } from "./drawing";
+import {
+  arrowOf,
+  Canvas,
+  canvasOf,
+  css,
+  enlarged,
+  Frame,
+  pointerIn,
+  usePointer,
+  useSize,
+} from "../page/canvas";
+import { type Bar, drawAxes, drawBar, drawMark, MARGIN, type Mark, marginOf, narrowBar } from "./drawing";
 
 /** A plane of values on the screen, and what a person does with it. */
 export interface PlaneProps extends Bar {
@@ -32,8 +42,9 @@ export function Image(props: ImageProps): VNode {
   const [drag, setDrag] = useState<{ x: number; y: number; toX: number; toY: number } | undefined>(undefined);
   const { top } = MARGIN;
   const left = marginOf(y);
+  const bar = narrowBar(ticks, limits, size.width);
   const room = {
-    width: Math.max(10, size.width - left - barWidth(ticks, limits)),
+    width: Math.max(10, size.width - left - bar),
     height: Math.max(10, size.height - top - MARGIN.bottom),
   };
   if (aspect) {
@@ -49,6 +60,7 @@ export function Image(props: ImageProps): VNode {
     paint(isDrawn ? onScreen(values, x, y, columns, rows) : values, limits, colours, pixels);
     return canvasOf(pixels, columns, rows);
   }, [values, x, y, limits[0], limits[1], colours, columns, rows]);
+  const large = useMemo(() => enlarged(image, room.width, room.height), [image, room.width, room.height]);
   const place = (column: number, row: number): void => {
     setCursor({ column, row });
     onPlace(column, row);
@@ -70,18 +82,16 @@ export function Image(props: ImageProps): VNode {
   };
 
   const draw = (context: CanvasRenderingContext2D): void => {
-    context.imageSmoothingEnabled = false;
     context.fillStyle = css("missing");
     context.fillRect(left, top, room.width, room.height);
     context.save();
     const [turnX, turnY] = isDrawn ? [1, 1] : [way(x), way(y)];
     context.translate(left + (turnX < 0 ? room.width : 0), top + (turnY < 0 ? room.height : 0));
     context.scale(turnX, turnY);
-    if (!isDrawn && x.length > room.width * 2) context.imageSmoothingEnabled = true;
-    context.drawImage(image, 0, 0, room.width, room.height);
+    context.drawImage(large, 0, 0, room.width, room.height);
     context.restore();
     drawAxes(context, x, y, { left, top, ...room });
-    drawBar(context, props, left + room.width + 16, top, room.height);
+    drawBar(context, props, left + room.width + 16, top, room.height, bar);
     for (const mark of marks) {
       const [across, down] = [x.centre(mark.column), y.centre(mark.row)];
       drawMark(context, mark, left + across * room.width, top + down * room.height);

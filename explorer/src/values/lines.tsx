@@ -18,17 +18,16 @@ interface LinesProps {
   readonly title: string;
   /** How the values are written. */
   readonly scale: Scale;
-  readonly isByIndex: boolean;
   onPlace?(index: number | null): void;
 }
 
-export function Lines({ x, series, title: name, scale, isByIndex, onPlace }: LinesProps): VNode {
+export function Lines({ x, series, title: name, scale, onPlace }: LinesProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const plot = useLoad(() => import("./plot"), []);
   useEffect(() => {
     const target = element.current;
     if (!plot.value || !target || size.width < 50) return;
-    const places = !isByIndex && x.numbers && rises(x.numbers) ? x.numbers : undefined;
+    const places = x.numbers && rises(x.numbers) ? x.numbers : undefined;
     return plot.value.lines(target, {
       width: size.width,
       height: Math.max(160, size.height),
@@ -42,7 +41,7 @@ export function Lines({ x, series, title: name, scale, isByIndex, onPlace }: Lin
       ...(places ? {} : { label: x.label }),
       onPlace,
     });
-  }, [plot.value, series, size.width, size.height, x, isByIndex, theme.value]);
+  }, [plot.value, series, size.width, size.height, x, theme.value]);
   return (
     <>
       <Failure of={plot} />

@@ -59,22 +59,28 @@ export function limitOf(text: string | undefined, clock: Clock | undefined): num
   return Number.isFinite(value) ? value : undefined;
 }
 
-interface PictureProps extends ArrayProps {
+/** What belongs together: the values of a level, and where its cells are. */
+export interface PictureSet extends ArrayProps {
+  /** The array and its axes. */
+  readonly plan: string;
   readonly plane: Plane;
   readonly shape: Shape;
   readonly coordinates: ReadonlyMap<number, Coordinate>;
-  /** Limits of the colours that stay while frames play. */
-  readonly range: Limits | undefined;
-  readonly difference: boolean;
   readonly places: Geolocation | undefined;
   readonly reference: EarthReference | undefined;
   /** The array of which `node` may be a coarser level, and the elements of it that one of `node` stands for. */
   readonly full: ArrayNode;
   readonly ratio: Shape;
-  readonly isBrief: boolean;
   /** A part of it can have more values. */
   readonly isReduced: boolean;
   toQuery(slice: Slice): Record<string, string>;
+}
+
+interface PictureProps extends PictureSet {
+  /** Limits of the colours that stay while frames play. */
+  readonly range: Limits | undefined;
+  readonly difference: boolean;
+  readonly isBrief: boolean;
 }
 
 const degrees = (value: number, signs: string): string =>
@@ -82,7 +88,7 @@ const degrees = (value: number, signs: string): string =>
 
 export function Picture(props: PictureProps): VNode {
   const { plane: shownPlane, shape, coordinates, range, difference, places, reference } = props;
-  const { reader, snapshot, full, ratio, isBrief, isReduced, toQuery } = props;
+  const { reader, snapshot, full, ratio, plan, isBrief, isReduced, toQuery } = props;
   const { node, isSummary } = shownPlane;
   const { query } = route.value;
   const { values, box: part, slice, scale } = shownPlane;
@@ -91,15 +97,14 @@ export function Picture(props: PictureProps): VNode {
   const lengths = boxShape(part);
   const width = slice.x < 0 ? 1 : nth(lengths, slice.x);
   const height = slice.y < 0 ? 1 : nth(lengths, slice.y);
-  const isByIndex = query["cells"] === "index";
   const earth = places?.width === width && places.height === height ? places : undefined;
   const isTurned = useMemo(() => (earth?.isByCell ? goesNorth(earth) : undefined), [earth]);
   const [x, y] = useMemo(
     () => [
-      axisOf(node, coordinates, part, slice.x, { isByIndex }),
-      axisOf(node, coordinates, part, slice.y, { isByIndex, isVertical: true, isTurned }),
+      axisOf(node, coordinates, part, slice.x),
+      axisOf(node, coordinates, part, slice.y, { isVertical: true, isTurned }),
     ],
-    [node, coordinates, part, isByIndex, isTurned],
+    [node, coordinates, part, isTurned],
   );
   // Most values of a difference are zero and say nothing about its size
   const automatic = useMemo(
@@ -120,10 +125,9 @@ export function Picture(props: PictureProps): VNode {
       categories ? (values as Float64Array).map((value) => places.get(value) ?? NaN) : values
     ) as Float64Array;
   }, [values, categories]);
-  // All of the plane, around the part of it that a map shows
+  // All of the plane, around the part that a map shows
   const whole = useRef<Backdrop | undefined>(undefined);
   const isWhole = slice.from.every((from, d) => from === 0 && slice.to[d] === shape[d]);
-  const plan = JSON.stringify([full.path, slice.x, slice.y]);
   const version = [snapshot.id, ...slice.index.map((at, d) => at * nth(ratio, d))].join();
   if (earth && isWhole) whole.current = { plan, version, values: painted, places: earth, part, ratio };
   const behind = whole.current?.plan === plan ? whole.current : undefined;
@@ -138,14 +142,8 @@ export function Picture(props: PictureProps): VNode {
   if (!(values instanceof Float64Array)) return <ValueTable text={(at) => values[at] ?? ""} {...cells} />;
   if (values.length === 0) return <p class="quiet">No values in this part.</p>;
   const { standard_name, long_name } = attributes(full);
-  const names = [last(full.path), standard_name, long_name]
-    .filter((each) => typeof each === "string")
-    .join(" ");
-  const palette: Palette = scale.clock
-    ? { map: "viridis" }
-    : difference
-      ? { map: "balance", isCentred: true }
-      : paletteOf(names, scale.units, own);
+  const names = difference ? "difference" : [last(full.path), standard_name, long_name].join(" ");
+  const palette: Palette = scale.clock ? { map: "viridis" } : paletteOf(names, scale.units, own);
   const isCentred = (difference || palette.isCentred) && !query["map"];
   const [lowest, highest] = [limitOf(query["lo"], scale.clock), limitOf(query["hi"], scale.clock)];
   const isTyped = lowest !== undefined || highest !== undefined;
@@ -199,7 +197,7 @@ export function Picture(props: PictureProps): VNode {
   };
   /** Reads the part that a map shows with more of its values, if there are more. */
   const follow = (view: View | undefined, places: readonly Place[]): void => {
-    const m = view ? [...view.centre, view.span].map((each) => Number(each.toPrecision(7))).join() : "";
+    const m = view ? [...view.centre, view.span].map((each) => Number(each.toFixed(6))).join() : "";
     if (!isReduced) return setQuery({ m });
     const cells = view && behind && cellsAt(behind.places, places);
     const [from, to] = [shape.map(() => 0), [...shape]];
@@ -295,7 +293,6 @@ export function Picture(props: PictureProps): VNode {
           series={series}
           title={name}
           scale={scale}
-          isByIndex={isByIndex}
           onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])}
         />
       ) : isMap ? (
@@ -309,13 +306,7 @@ export function Picture(props: PictureProps): VNode {
           onView={follow}
         />
       ) : (
-        <Image
-          {...plane}
-          x={x}
-          y={y}
-          aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)}
-          onZoom={zoom}
-        />
+        <Image {...plane} x={x} y={y} aspect={aspect(node, slice.y, x, y)} onZoom={zoom} />
       )}
       <Readout text={readout} />
       {!isBrief && !isSummary && (
@@ -336,7 +327,6 @@ export function Picture(props: PictureProps): VNode {
           slice={slice}
           coordinates={new Map([...coordinates].filter(([d]) => ratio[d] === 1))}
           points={points}
-          isByIndex={isByIndex}
           nameOf={nameOf}
           typed={typed}
           hint={

@@ -32,7 +32,6 @@ interface PointsProps extends ArrayProps {
   readonly slice: Slice;
   readonly coordinates: ReadonlyMap<number, Coordinate>;
   readonly points: readonly Point[];
-  readonly isByIndex: boolean;
   nameOf(point: Point): string;
   /** A typed place as a point, or a sentence why there is none. */
   typed(text: string): Point | string;
@@ -136,13 +135,7 @@ export function Points(props: PointsProps): VNode {
               isReady && (
                 <>
                   <Losses of={lines.value?.lost ?? []} />
-                  <Lines
-                    x={x}
-                    series={series}
-                    title={title(node)}
-                    scale={scale}
-                    isByIndex={props.isByIndex}
-                  />
+                  <Lines x={x} series={series} title={title(node)} scale={scale} />
                   <details>
                     <summary>Values of {plural(points.length, "point")}</summary>
                     <ValueTable

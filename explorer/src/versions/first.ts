@@ -1,24 +1,29 @@
 /** The array of a version that a person wants to see first, and where it has its newest values. */
 
+import { isLatitude, isLongitude } from "../array/axes";
+import {
+  attributesOr,
+  costOf,
+  isArray,
+  isHidden,
+  isSlow,
+  itemSize,
+  levelFor,
+  levelsFrom,
+} from "../array/nodes";
+import { box, parseSlice } from "../array/slices";
 import { record } from "../base/json";
 import { nth, u32 } from "../base/lists";
 import { earthReference } from "../earth/reference";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { last } from "../page/text";
-import { isLatitude, isLongitude } from "../array/axes";
-import { attributesOr, costOf, isArray, isHidden, itemSize, levelFor, levelsFrom } from "../array/nodes";
-import { box, parseSlice } from "../array/slices";
 
 /** Attributes of CF that name other arrays, which describe this one. */
-const NAMING =
-  "coordinates bounds climatology grid_mapping cell_measures ancillary_variables formula_terms sample_dimension".split(
-    " ",
-  );
+const NAMING = "coordinates bounds climatology grid_mapping cell_measures ancillary_variables".split(" ");
 const ACCESSORY =
   /mask|quality|flag|(^|_)qc|area|weight|uncertain|error|count|(^|_)(bnds|bounds|vertices|spatial_ref|crs)$/i;
 const MOST = 300; // candidates that are looked at
 const SIDE = 1500; // elements of a picture
-const MODERATE = { chunks: 64, bytes: 50e6 };
 
 export interface First {
   readonly node: ArrayNode;
@@ -40,11 +45,11 @@ export function firstVariable(snapshot: Snapshot): First | undefined {
       !named.has(name) && !isLatitude(name, facts) && !isLongitude(name, facts) && node.shape.every(Boolean)
     );
   };
-  let [best, most] = [undefined as ArrayNode | undefined, -Infinity];
-  for (const node of arrays.filter(isData).slice(0, MOST)) {
-    const score = scoreOf(snapshot, node);
-    if (score > most) [best, most] = [node, score];
-  }
+  const scores = arrays
+    .filter(isData)
+    .slice(0, MOST)
+    .map((node) => ({ node, score: scoreOf(snapshot, node) }));
+  const best = scores.sort((one, other) => other.score - one.score)[0]?.node;
   return best && { node: best, start: newest(snapshot, best).join() };
 }
 
@@ -62,7 +67,7 @@ function scoreOf(snapshot: Snapshot, node: ArrayNode): number {
     (slice.y >= 0 && earthReference(snapshot, node, slice.x, slice.y) ? 8 : 0) +
     (snapshot.manifests(node.path).length ? 16 : 0) +
     (facts.flag_values !== undefined || ACCESSORY.test(last(node.path)) ? -3 : 0) +
-    (cost.chunks <= MODERATE.chunks && cost.bytes <= MODERATE.bytes ? 2 : 0) +
+    (isSlow(cost) ? 0 : 2) +
     (node.shape.filter((length) => length > 1).length > 2 ? 1 : 0) +
     ((facts.units ?? facts.standard_name ?? facts.long_name) ? 1 : 0) -
     6 * nth(levels, 0).place

@@ -33,17 +33,6 @@ export function Home({ reader }: { reader: Reader }): VNode {
         {snapshot.value && <Sizes repository={repository} snapshot={snapshot.value} />}
         <h3>Last commits of {isolated(version)}</h3>
         <LastCommits repository={repository} id={id} />
-        <p class="actions">
-          <a class="button" href={address({ page: "history" })}>
-            History
-          </a>
-          <a class="button" href={address({ page: "node", version, path: "/" })}>
-            Data
-          </a>
-          <a class="button" href={address({ page: "repository" })}>
-            Repository
-          </a>
-        </p>
         {snapshot.value && <Behind reader={reader} snapshot={snapshot.value} version={version} />}
       </section>
     </div>
@@ -54,15 +43,7 @@ type Props = { reader: Reader; snapshot: Snapshot; version: string };
 
 function First({ reader, snapshot, version }: Props): VNode {
   const first = useMemo(() => firstVariable(snapshot), [snapshot]);
-  const data = address({ page: "node", version, path: "/" });
-  if (!first)
-    return (
-      <section class="pane fill" aria-label="Data">
-        <p>
-          <a href={data}>This version</a> has no array with data.
-        </p>
-      </section>
-    );
+  if (!first) return <p class="pane fill">This version has no array with data.</p>;
   const { node, start } = first;
   const query = { i: start, ...route.value.query, view: "data" };
   const href = address({ page: "node", version, path: node.path, query });
@@ -83,7 +64,7 @@ function First({ reader, snapshot, version }: Props): VNode {
 }
 
 function Sizes({ repository, snapshot }: { repository: Repository; snapshot: Snapshot }): VNode {
-  const { branches, tags, history } = repository;
+  const { history } = repository;
   const arrays = snapshot.nodes.filter(isArray).filter(({ path }) => !isHidden(path));
   const size = arrays.reduce((sum, { shape, dtype }) => sum + product(shape) * (itemSize(dtype) ?? 0), 0);
   const manifests = new Map(
@@ -94,10 +75,6 @@ function Sizes({ repository, snapshot }: { repository: Repository; snapshot: Sna
     <Facts
       rows={[
         ["Versions", `${count(history.times.length)}${history.isCut ? " or more" : ""}`],
-        [
-          "Names",
-          `${branches.size === 1 ? "1 branch" : `${count(branches.size)} branches`}, ${plural(tags.size, "tag")}`,
-        ],
         ["Arrays", `${count(arrays.length)}, ${bytes(size)} of values`],
         ["Stored", plural(chunks, "chunk")],
       ]}

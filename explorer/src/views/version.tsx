@@ -230,7 +230,7 @@ function NodeTabs({ node, branch, ...props }: NodeTabsProps): VNode {
       </div>
     );
   }
-  const view = TABS.find(([name]) => name === query["view"])?.[0] ?? "about";
+  const view = TABS.find(([name]) => name === query["view"])?.[0] ?? "data";
   const select = (name: string): void => {
     const grid = gridShape(node);
     // The map counts chunks where the picture counts values

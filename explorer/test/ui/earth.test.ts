@@ -22,12 +22,7 @@ const coordinateOf = (numbers: number[], units = "m", edges?: number[]): Coordin
 
 function axis(
   numbers: number[],
-  {
-    units = "m",
-    name = "x",
-    edges,
-    isByIndex = false,
-  }: { units?: string; name?: string; edges?: number[]; isByIndex?: boolean } = {},
+  { units = "m", name = "x", edges }: { units?: string; name?: string; edges?: number[] } = {},
 ): Axis {
   const node = array("/a", [numbers.length], [1], [name]);
   return axisOf(
@@ -35,7 +30,7 @@ function axis(
     new Map([[0, coordinateOf(numbers, units, edges)]]),
     { start: [0], stop: [numbers.length], step: [1] },
     0,
-    { isByIndex, isVertical: name === "lat" },
+    { isVertical: name === "lat" },
   );
 }
 
@@ -268,11 +263,6 @@ test("cells of an uneven axis lie between their edges", () => {
   assert.deepEqual([0.01, 0.04, 0.2, 0.5, 0.99].map(depth.cell), [0, 0, 1, 2, 3]);
   assert.deepEqual(depth.sides(1), [10 / 130, 35 / 130]);
   assert.equal(depth.centre(2), 55 / 130);
-  const index = axis([0, 10, 50, 100], { isByIndex: true });
-  assert.deepEqual(
-    [index.edges, index.isUneven, index.cell(0.3), index.sides(1)],
-    [undefined, true, 1, [0.25, 0.5]],
-  );
   const north = axis([10, 20, 60], { name: "lat" });
   assert.deepEqual([north.cell(0.01), north.cell(0.99), north.centre(0) > north.centre(2)], [2, 0, true]);
   const bounds = axis([15, 45], { edges: [0, 31, 59] });
