@@ -20,6 +20,11 @@ from frazil.cli.main import main
 pytestmark = pytest.mark.browser
 
 
+#: The levels of a pyramid. Neighbours differ, and the two levels of a place.
+FINEST = np.arange(1024.0)[:, None] + np.arange(2048) / 10
+LEVELS = (FINEST, FINEST.reshape(512, 2, 1024, 2).mean((1, 3)) + 0.25)
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page of a small repository with coordinates and two versions of a temperature."""
@@ -51,6 +56,17 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             places = np.mgrid[-40:41:20, 0:40:10][0 if name == "nav_lat" else 1].astype("f8")
             ocean.create_array(name, data=places, dimension_names=["y", "x"]).attrs["units"] = units
         ocean.create_array("sst", data=np.arange(20.0).reshape(5, 4), dimension_names=["y", "x"])
+        scene = root.create_group("scene")
+        layout = [{"asset": str(level)} for level in range(len(LEVELS))]
+        scene.attrs["multiscales"] = {"layout": layout}
+        for level, values in enumerate(LEVELS):
+            group = scene.create_group(str(level))
+            group.create_array("v", data=values, chunks=(256, 512), dimension_names=["lat", "lon"])
+            for name, ends, length in zip(("lat", "lon"), ((60, -60), (0, 120)), values.shape, strict=True):
+                edges = np.linspace(*ends, length + 1)
+                units = "degrees_north" if name == "lat" else "degrees_east"
+                middles = (edges[1:] + edges[:-1]) / 2
+                group.create_array(name, data=middles, dimension_names=[name]).attrs["units"] = units
         for name, code in (("polar", "EPSG:3413"), ("unknown", "EPSG:2056")):
             group = root.create_group(name, attributes={"proj:code": code})
             for axis, metres in (("x", np.linspace(-2e6, 2e6, 4)), ("y", np.linspace(2e6, -2e6, 5))):
@@ -66,6 +82,93 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
     with hosted(Path(folder)) as root_url:
         yield f"{root_url}page/index.html"
+
+
+def test_first_page(page: Any, address: str) -> None:
+    """The first variable on its map at its newest step, and the last commits. Its data are one click away."""
+    page.goto(address)
+    world = page.get_by_role("application", name="Map of t")
+    world.wait_for()
+    assert page.get_by_role("textbox", name="time").input_value() == "2020-01-04"
+    page.get_by_role("link", name="correct one day").wait_for()
+    page.get_by_text("format 2, online").wait_for()
+    world.focus()
+    page.keyboard.press("ArrowRight")
+    readout = page.locator(".readout")
+    readout.get_by_text("lon ").wait_for()
+    place, _, value = readout.inner_text().partition(": ")
+    lon, lat = (int(part.split()[1]) for part in place.split(", "))
+    assert float(value) == 120 + (lat + 60) / 30 * 8 + lon / 45
+    page.get_by_role("slider", name="index along time").fill("0")
+    page.wait_for_url("**i=0,0,0*")
+    page.get_by_role("link", name="t", exact=True).click()
+    page.get_by_text("40 values: 0 to 39").wait_for()
+    page.get_by_role("link", name="History", exact=True).click()
+    page.get_by_role("option", name="correct one day").wait_for()
+
+
+def test_map_moves_and_zooms(page: Any, address: str) -> None:
+    page.goto(f"{address}#/v/main/t?view=data")
+    world = page.get_by_role("application", name="Map of t")
+    world.wait_for()
+    box = world.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.wheel(0, -500)
+    page.wait_for_url("**m=*")
+    spans = [page.url.rpartition(",")[2]]
+    page.get_by_role("button", name="Zoom out").click()
+    page.wait_for_url(lambda url: url.rpartition(",")[2] != spans[0])
+    spans.append(page.url.rpartition(",")[2])
+    assert float(spans[0]) < float(spans[1])
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 - 80, box["y"] + box["height"] / 2, steps=3)
+    page.mouse.up()
+    page.wait_for_url(lambda url: url.rpartition(",")[2] == spans[1] and "m=0," not in url)
+    page.reload()  # the address has what the map shows
+    world.wait_for()
+    assert page.url.rpartition(",")[2] == spans[1]
+    world.focus()
+    page.keyboard.press("0")
+    page.wait_for_url(lambda url: "m=" not in url)
+
+
+def test_choice_of_the_map_is_remembered(page: Any, address: str) -> None:
+    page.goto(f"{address}#/v/main/t?view=data")
+    page.get_by_role("combobox", name="Map").select_option("grid")
+    page.get_by_role("application", name="Image of t").wait_for()
+    assert "proj=grid" in page.url
+    page.goto(f"{address}#/v/main/whole?view=data")
+    page.get_by_role("application", name="Image of whole").wait_for()
+    page.get_by_role("combobox", name="Map").select_option("automatic")
+    page.get_by_role("application", name="Map of whole").wait_for()
+
+
+def test_levels_of_a_pyramid(page: Any, address: str) -> None:
+    """The whole comes from the coarser level, a part from the finer one. Each value is that of its level."""
+    page.goto(f"{address}#/v/main/scene/0/v?view=data")
+    page.get_by_text("Level 1, 512 × 1,024: zoom in for a finer one.").wait_for()
+    world = page.get_by_role("application", name="Map of v")
+    world.focus()
+
+    def check(level: int) -> None:
+        values = LEVELS[level]
+        page.locator(".readout").get_by_text("lon ").wait_for()
+        place, _, value = page.locator(".readout").inner_text().partition(": ")
+        lon, lat = (float(part.split()[1]) for part in place.split(", "))
+        row, column = (60 - lat) / 120 * values.shape[0], lon / 120 * values.shape[1]
+        assert float(value) == pytest.approx(values[int(row), int(column)], abs=0.01)
+
+    page.keyboard.press("ArrowRight")
+    check(1)
+    for _ in range(5):
+        page.keyboard.press("+")
+    page.get_by_text("Level 1").wait_for(state="detached")
+    page.wait_for_url("**r1=*")
+    page.keyboard.press("ArrowLeft")
+    check(0)
+    page.keyboard.press("0")
+    page.get_by_text("Level 1, 512 × 1,024").wait_for()
 
 
 def test_history_by_keyboard(page: Any, address: str) -> None:

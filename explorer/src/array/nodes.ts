@@ -174,12 +174,11 @@ export interface Level {
   readonly ratio: Shape;
   /** Its place among the levels: 0 is the finest. */
   readonly place: number;
-  readonly count: number;
 }
 
 /** An array and the coarser levels of the pyramid to which it belongs, the finest one first. */
 export function levelsFrom(snapshot: Snapshot, node: ArrayNode): readonly [Level, ...Level[]] {
-  const own: Level = { node, ratio: node.shape.map(() => 1), place: 0, count: 1 };
+  const own: Level = { node, ratio: node.shape.map(() => 1), place: 0 };
   for (const path of around(node.path)) {
     const group = snapshot.node(path);
     const paths = group ? levelsOf(group) : [];
@@ -193,7 +192,6 @@ export function levelsFrom(snapshot: Snapshot, node: ArrayNode): readonly [Level
       node: each,
       ratio: node.shape.map((length, d) => Math.max(1, Math.round(length / Math.max(1, nth(each.shape, d))))),
       place,
-      count: arrays.length,
     }));
     const first = levels.find((each) => each.node.path === node.path) ?? own;
     return [first, ...levels.filter((each) => product(each.node.shape) < product(node.shape))];

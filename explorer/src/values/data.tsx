@@ -207,10 +207,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   // What belongs together: the values of a level, and where its cells are. The former ones stay until the next ones are there
   const plan = JSON.stringify([full.path, slice.x, slice.y]);
   const isReduced = level.place > 0 || steps.length > 0 || isZoomed;
-  const next = shown && {
-    ...{ ...array, plan, plane: shown, full, ratio: level.ratio, shape, coordinates },
-    ...{ places, reference, isReduced, toQuery },
-  };
+  const facts = { level, places, reference, isReduced, toQuery };
+  const next = shown && { ...array, ...facts, plan, plane: shown, full, shape, coordinates };
   const isPlaced = !reference || located.error || located.value?.key === JSON.stringify([node.path, region]);
   if (next && isPlaced && shown.node.path === node.path) former.current = next;
   const drawn = former.current?.plan === plan ? former.current : undefined;
@@ -301,8 +299,9 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         {range.value &&
           `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
         {shown?.isSummary && "Each cell is the mean of a chunk, from statistics. "}
-        {level.place > 0 &&
-          `Level ${level.place} of ${level.count - 1}, ${shape.map(count).join(" × ")}${isBehind ? ", which is behind its source" : ""}: zoom in for a finer one. `}
+        {drawn &&
+          drawn.level.place > 0 &&
+          `Level ${drawn.level.place}, ${drawn.shape.map(count).join(" × ")}${isBehind ? ", which is behind its source" : ""}: zoom in for a finer one. `}
         {steps.length > 0 &&
           !shown?.isSummary &&
           `Every ${steps.map((dimension) => `${ordinal(nth(part.step, dimension))} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}

@@ -14,7 +14,7 @@ import {
   symmetric,
   table,
 } from "../array/colour";
-import { attributes, dimensionName, title } from "../array/nodes";
+import { attributes, dimensionName, type Level, title } from "../array/nodes";
 import { full as withUnit, inCelsius, type Scale } from "../array/scale";
 import type { Box, Point, Slice } from "../array/slices";
 import { boxShape, parsePoints, typedIndex } from "../array/slices";
@@ -68,9 +68,9 @@ export interface PictureSet extends ArrayProps {
   readonly coordinates: ReadonlyMap<number, Coordinate>;
   readonly places: Geolocation | undefined;
   readonly reference: EarthReference | undefined;
-  /** The array of which `node` may be a coarser level, and the elements of it that one of `node` stands for. */
+  /** The array of which `node` may be a coarser level. */
   readonly full: ArrayNode;
-  readonly ratio: Shape;
+  readonly level: Level;
   /** A part of it can have more values. */
   readonly isReduced: boolean;
   toQuery(slice: Slice): Record<string, string>;
@@ -88,8 +88,9 @@ const degrees = (value: number, signs: string): string =>
 
 export function Picture(props: PictureProps): VNode {
   const { plane: shownPlane, shape, coordinates, range, difference, places, reference } = props;
-  const { reader, snapshot, full, ratio, plan, isBrief, isReduced, toQuery } = props;
+  const { reader, snapshot, full, plan, isBrief, isReduced, toQuery } = props;
   const { node, isSummary } = shownPlane;
+  const { ratio } = props.level;
   const { query } = route.value;
   const { values, box: part, slice, scale } = shownPlane;
   const isDegrees = reference?.isDegrees ?? false;

@@ -13,7 +13,7 @@ import {
 } from "../array/nodes";
 import { box, parseSlice } from "../array/slices";
 import { record } from "../base/json";
-import { nth, u32 } from "../base/lists";
+import { nth, product, u32 } from "../base/lists";
 import { earthReference } from "../earth/reference";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { last } from "../page/text";
@@ -25,32 +25,29 @@ const ACCESSORY =
 const MOST = 300; // candidates that are looked at
 const SIDE = 1500; // elements of a picture
 
-export interface First {
-  readonly node: ArrayNode;
-  /** The index of its newest values, as the address has it. */
-  readonly start: string;
-}
-
-export function firstVariable(snapshot: Snapshot): First | undefined {
-  const arrays = snapshot.nodes.filter(isArray).filter(({ path }) => !isHidden(path));
+/** `start` is the index of its newest values, as the address has it. */
+export function firstVariable(snapshot: Snapshot): { node: ArrayNode; start: string } | undefined {
+  const arrays = snapshot.nodes.filter(isArray).filter((node) => !isHidden(node.path) && isSound(node));
   const named = new Set<unknown>(arrays.flatMap(({ dimensions }) => dimensions));
   for (const node of arrays) {
     const facts = attributesOr(node);
     for (const name of NAMING.map((each) => facts[each]))
       if (typeof name === "string") for (const word of name.split(/[\s:]+/)) named.add(word);
   }
-  const isData = (node: ArrayNode): boolean => {
-    const [name, facts] = [last(node.path), attributesOr(node)];
-    return (
-      !named.has(name) && !isLatitude(name, facts) && !isLongitude(name, facts) && node.shape.every(Boolean)
-    );
-  };
-  const scores = arrays
-    .filter(isData)
-    .slice(0, MOST)
-    .map((node) => ({ node, score: scoreOf(snapshot, node) }));
+  const isPlace = (node: ArrayNode): boolean =>
+    [isLatitude, isLongitude].some((test) => test(last(node.path), attributesOr(node)));
+  const data = arrays.filter((node) => !named.has(last(node.path)) && !isPlace(node) && product(node.shape));
+  const scores = data.slice(0, MOST).map((node) => ({ node, score: scoreOf(snapshot, node) }));
   const best = scores.sort((one, other) => other.score - one.score)[0]?.node;
   return best && { node: best, start: newest(snapshot, best).join() };
+}
+
+function isSound(node: ArrayNode): boolean {
+  try {
+    return node.chunkShape.length === node.dimensions.length;
+  } catch {
+    return false; // its description is damaged, or of an extension
+  }
 }
 
 /** How much an array says: places on Earth, two dimensions, values that are there and quick to read. */

@@ -15,8 +15,7 @@ import { firstVariable } from "../versions/first";
 import { derivedStates } from "../versions/pipeline";
 import { author } from "../versions/search";
 
-const COMMITS = 5;
-const BEHIND = 5; // derived arrays that are listed
+const MOST = 5; // commits, and derived arrays that are behind
 
 export function Home({ reader }: { reader: Reader }): VNode {
   const { repository } = reader;
@@ -85,18 +84,18 @@ function Sizes({ repository, snapshot }: { repository: Repository; snapshot: Sna
 function LastCommits({ repository, id }: { repository: Repository; id: string }): VNode {
   const { history } = repository;
   const rows: number[] = [];
-  for (let row = repository.row(id); row >= 0 && rows.length < COMMITS; row = i32(history.parent, row))
+  for (let row = repository.row(id); row >= 0 && rows.length < MOST; row = i32(history.parent, row))
     rows.push(row);
   return (
-    <ol class="plain latest">
+    <ol class="plain">
       {rows.map((row) => (
-        <li key={row}>
+        <li key={row} class="box">
           <CommitLink id={history.id(row)}>
             <bdi>{firstLine(history.message(row)) || "(no message)"}</bdi>
           </CommitLink>
-          <div class="quiet">
+          <span class="quiet">
             <bdi>{author(history.metadata(row))}</bdi> {minute(f64(history.times, row))}
-          </div>
+          </span>
         </li>
       ))}
     </ol>
@@ -114,7 +113,7 @@ function Behind({ reader, snapshot, version }: Props): VNode | null {
       <h3>Derived arrays</h3>
       {!late.length && <p class="quiet">{plural(all.length, "array")}: none is behind its sources.</p>}
       <ul class="plain">
-        {late.slice(0, BEHIND).map(([{ node }, state]) => (
+        {late.slice(0, MOST).map(([{ node }, state]) => (
           <li key={node.path}>
             <a href={address({ page: "node", version, path: node.path, query: { view: "about" } })}>
               {node.path}
@@ -122,7 +121,7 @@ function Behind({ reader, snapshot, version }: Props): VNode | null {
             <span class="problem">{state}</span>
           </li>
         ))}
-        <More of={late.length} most={BEHIND} />
+        <More of={late.length} most={MOST} />
       </ul>
     </>
   );
