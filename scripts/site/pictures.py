@@ -40,8 +40,9 @@ VIEWS: Final = {
         560,
         "Deliver 2009 again",
     ),
-    "tutorial-history": ("#/", 540, "Add a title"),
-    "tutorial-map": ("#/v/main/surface_temperature?view=data&i=44,0,0&proj=local", 560, "values:"),
+    "tutorial-overview": ("#/", 620, "Last commits"),
+    "tutorial-history": ("#/history", 540, "Add a title"),
+    "tutorial-map": ("#/v/main/surface_temperature?view=data&i=44,0,0", 560, "values:"),
 }
 
 
