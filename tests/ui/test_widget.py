@@ -236,6 +236,7 @@ def test_widgets_in_a_page(page: Any, folder: Path) -> None:
         try:
             page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
             one, other = (page.frame_locator(f"#{name} iframe") for name in ("cell", "other"))
+            one.get_by_role("link", name="History", exact=True).click()
             for name in ("main", "winter", "v1"):
                 one.locator("body", has_text=name).wait_for()
             one.locator("html[data-theme=dark]").wait_for()
@@ -245,7 +246,7 @@ def test_widgets_in_a_page(page: Any, folder: Path) -> None:
             one.get_by_role("tab", name="Data").click()
             one.get_by_text("4,000 values: 0 to 3999").wait_for()
             assert page.workers
-            other.get_by_role("option", name="Create the array").wait_for()
+            other.get_by_role("link", name="Create the array").wait_for()
             # notebooks move the outputs of cells, and a browser loads a moved frame anew
             page.evaluate("document.body.append(document.getElementById('cell'))")
             one.get_by_text("4,000 values: 0 to 3999").wait_for()

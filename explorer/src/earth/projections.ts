@@ -227,12 +227,13 @@ export function drawLines(
   };
   // A line has its text where it leaves the screen
   for (const axis of [0, 1] as const) {
-    for (let along = 30, former = NaN; along < (axis ? height - 50 : width - 80); along++) {
+    for (let along = 30, last = NaN, free = 0; along < (axis ? height - 50 : width - 80); along++) {
       const place = projection.invert?.(axis ? [2, along] : [along, 2])?.[axis] ?? NaN;
-      const line = Math.round((former + place) / 2 / step) * step;
-      const isCrossed = (former - line) * (place - line) <= 0 && Math.abs(former - place) < step;
+      const line = Math.round((last + place) / 2 / step) * step;
+      const isCrossed = along > free && (last - line) * (place - line) <= 0 && Math.abs(last - place) < step;
       if (isCrossed) write(degrees(line, axis), axis ? 5 : along + 3, axis ? along - 3 : 14);
-      former = place;
+      if (isCrossed) free = along + 56;
+      last = place;
     }
   }
   const metres = (100 * METRES) / projection.scale();

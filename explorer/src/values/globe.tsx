@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { paint } from "../array/colour";
 import { entryOf } from "../base/json";
-import { clamp, f64 } from "../base/lists";
+import { clamp } from "../base/lists";
 import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
 import type * as Earth from "../earth/projections";
@@ -112,20 +112,25 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
   };
   useWheel(element, zoom);
 
-  const image = useMemo(() => {
-    const ratio = isMoving ? 1 / 3 : Math.min(devicePixelRatio || 1, 2);
-    const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
-    const screen = new Float64Array(columns * rows).fill(NaN);
+  const ratio = isMoving ? 1 / 3 : Math.min(devicePixelRatio || 1, 2);
+  const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
+  // The cell at each pixel: of the plane; from -2 downwards of the picture around it
+  const cells = useMemo(() => {
+    const found = new Int32Array(columns * rows);
     earth.eachPlace(projection, { width: columns, height: rows }, ratio, (pixel, longitude, latitude) => {
       const cell = places.find(longitude, latitude);
-      const other = cell < 0 && backdrop ? backdrop.places.find(longitude, latitude) : -1;
-      if (cell >= 0) screen[pixel] = f64(values, cell);
-      else if (backdrop && other >= 0) screen[pixel] = f64(backdrop.values, other);
+      found[pixel] = cell < 0 && backdrop ? -2 - backdrop.places.find(longitude, latitude) : cell;
     });
+    return found;
+  }, [projection, places, backdrop?.places, ratio]);
+  const image = useMemo(() => {
+    const behind = backdrop?.values ?? new Float64Array();
+    const valueOf = (cell: number): number => (cell >= 0 ? values[cell] : behind[-2 - cell]) ?? NaN;
+    const screen = Float64Array.from(cells, valueOf);
     const pixels = new Uint32Array(columns * rows);
     paint(screen, limits, colours, pixels);
     return canvasOf(pixels, columns, rows);
-  }, [projection, places, values, backdrop?.values, limits[0], limits[1], colours, isMoving]);
+  }, [cells, values, backdrop?.values, limits[0], limits[1], colours]);
 
   const draw = (context: CanvasRenderingContext2D): void => {
     context.save();

@@ -66,16 +66,11 @@ function Sizes({ repository, snapshot }: { repository: Repository; snapshot: Sna
   const { history } = repository;
   const arrays = snapshot.nodes.filter(isArray).filter(({ path }) => !isHidden(path));
   const size = arrays.reduce((sum, { shape, dtype }) => sum + product(shape) * (itemSize(dtype) ?? 0), 0);
-  const manifests = new Map(
-    arrays.flatMap(({ path }) => snapshot.manifests(path).map((part) => [part.id, part.count] as const)),
-  );
-  const chunks = [...manifests.values()].reduce((sum, each) => sum + each, 0);
   return (
     <Facts
       rows={[
         ["Versions", `${count(history.times.length)}${history.isCut ? " or more" : ""}`],
         ["Arrays", `${count(arrays.length)}, ${bytes(size)} of values`],
-        ["Stored", plural(chunks, "chunk")],
       ]}
     />
   );

@@ -4,9 +4,10 @@ import type { ComponentChildren, VNode } from "preact";
 import { CATEGORIES, pixel } from "../../src/array/colour";
 import { decodeCF } from "../../src/cf/cf";
 import { SHADES, type ShadeData } from "../../src/chunks/shades";
-import { statisticsOf } from "../../src/values/summary";
 import type { ArrayNode, Snapshot } from "../../src/format/types";
 import type { Reader } from "../../src/page/home";
+import { parseSlice } from "../../src/array/slices";
+import { statisticsOf, summaryOf } from "../../src/values/summary";
 import type { Writers } from "../../src/versions/writers";
 import { present } from "../present";
 import { array, chunkTable, memoryReader } from "./memory";
@@ -140,5 +141,37 @@ test("packed statistics: a negative factor exchanges the extremes, and a fill va
   assert.equal(
     present(SHADES.minimum).show(times).describe?.(0),
     "minimum 2000-01-02, maximum 2000-01-11, mean 2000-01-06",
+  );
+});
+
+test("a picture from statistics has the mean of each chunk in its middle", async () => {
+  const own = array("/t", [3, 25, 20], [1, 10, 10], ["time", "y", "x"], { scale_factor: 2 });
+  const chunks = chunkTable(own, (at) => at !== 8); // of 3 * 3 * 2 places
+  const known = Float64Array.from({ length: chunks.length }, (_, row) => row);
+  const snapshot = {
+    id: "S",
+    manifests: () => [{ id: "M", extents: Uint32Array.of(0, 3, 0, 3, 0, 2), count: chunks.length }],
+    chunks: async () => chunks,
+    statistics: async () => ({
+      minimum: known,
+      maximum: known,
+      mean: known,
+      gaps: known.map(() => 0),
+      notes: [],
+    }),
+  } as unknown as Snapshot;
+  const reader = {
+    decode: (_: Snapshot, of: ArrayNode, region: Parameters<typeof decodeCF>[1]) => decodeCF(of, region),
+  } as unknown as Reader;
+  const slice = parseSlice(own.shape, { i: "1,0,0" });
+  const plane = await summaryOf({ reader, snapshot, node: own }, slice, new AbortController().signal);
+  // Places 6 to 11 of the table are those of the second time; place 8 has no chunk. Packing is applied
+  assert.deepEqual([...(plane?.values ?? [])], [12, 14, NaN, 16, 18, 20]);
+  assert.deepEqual(plane?.box, { start: [1, 5, 5], stop: [2, 26, 16], step: [1, 10, 10] });
+  assert.equal(plane?.isSummary, true);
+  const without = { ...snapshot, manifests: () => [] };
+  assert.equal(
+    await summaryOf({ reader, snapshot: without, node: own }, slice, new AbortController().signal),
+    undefined,
   );
 });
