@@ -54,6 +54,19 @@ _LARGE: Final = 1 << 20
 _TABLES_LEVELS: Final = range(1, 4)
 #: Block type of zstd for one repeated byte.
 _REPEATED_BYTE: Final = 1
+#: Two blocks of zstd that mean ``PIECE_GAP`` NULs, and set the three offsets that zstd remembers to 1, 4 and 8,
+#: as at the start of a frame. So a block that was compressed as the first one of a frame may follow. The first
+#: block has 13 NULs and a match of 3 at the distance 8, the second one 2 NULs and matches at 4 and 1.
+_RESET: Final = bytes.fromhex("440000 6900 01 54 08 03 00 0b  440000 1100 02 54 01 02 00 1c")
+PIECE_GAP: Final = 24
+#: The header of a frame in pieces: window 1 MiB, checksum, size in 8 bytes; that of a piece; the end of a frame.
+_FRAME_OF_PIECES: Final = bytes.fromhex("28b52ffd c4 50")
+_FRAME_OF_PIECE: Final = bytes.fromhex("28b52ffd 00 50")
+_PIECE_WINDOW: Final = 20
+_END_OF_FRAME: Final = b"\1\0\0"
+_MOST_IN_BLOCK: Final = 1 << 17
+#: At this level zstd finds no matches. It is the fastest way to the checksum of a frame.
+_COPY_ONLY: Final = zstandard.ZstdCompressionParameters.from_level(-(1 << 17), write_checksum=1)
 
 
 class FileType(IntEnum):
@@ -195,13 +208,8 @@ def _end_of_frames(body: memoryview, frames: int = -1) -> int:
         frames -= 1
         has_checksum = zstandard.get_frame_parameters(body[at : at + 18]).has_checksum
         at += zstandard.frame_header_size(body[at : at + 18])
-        last = 0
-        while not last:
-            block = int.from_bytes(body[at : at + 3], "little")
-            last, kind, size = block & 1, block >> 1 & 3, block >> 3
-            at += 3 + (1 if kind == _REPEATED_BYTE else size)
-            if at > len(body):
-                raise FormatError("the compressed payload is cut off")
+        for _, end in _blocks(body, at):
+            at = end
         at += 4 * has_checksum
     if at > len(body) or not at:
         raise FormatError("the compressed payload is cut off")
@@ -227,15 +235,105 @@ class _OfThread(threading.local):
 _of_thread: Final = _OfThread()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """A part of a payload with its blocks of zstd, which mean the same in every file."""
+
+    data: Any  # The bytes of the payload
+    blocks: bytes  # The blocks of zstd, none of which is the last one of a frame
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+def stored_piece(data: bytes) -> Piece:
+    """Return a piece that is not compressed, such as random numbers that change in each file."""
+    parts = [data[at : at + _MOST_IN_BLOCK] for at in range(0, len(data), _MOST_IN_BLOCK)]
+    return Piece(data, b"".join((len(part) << 3).to_bytes(3, "little") + part for part in parts))
+
+
+def compressed_piece(data: bytes, level: int = 3) -> Piece:
+    """Return a compressed piece of bytes that begin with ``PIECE_GAP`` NULs."""
+    return Piece(data, _RESET + _first_blocks(data[PIECE_GAP:], level))
+
+
+def _first_blocks(data: bytes, level: int) -> bytes:
+    """Return the blocks of a frame, none of which is marked as the last one."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        level, source_size=len(data), window_log=_PIECE_WINDOW
+    )
+    frame = bytearray(zstandard.ZstdCompressor(compression_params=parameters).compress(data))
+    first = at = zstandard.frame_header_size(frame)
+    for at, _ in _blocks(frame, first):
+        pass
+    frame[at] &= ~1
+    return bytes(frame[first:])
+
+
+def _blocks(body: Buffer, at: int) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each block of a frame whose first block is at ``at``."""
+    view, last = memoryview(body), 0
+    while not last:
+        block = int.from_bytes(view[at : at + 3], "little")
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        end = at + 3 + (1 if kind == _REPEATED_BYTE else size)
+        if end > len(view):
+            raise FormatError("the compressed payload is cut off")
+        yield at, end
+        at = end
+
+
+def stored_pieces(file: Buffer) -> Iterator[list[bytes]]:
+    """Yield the blocks of each compressed piece of a file, and of the pieces that are stored after it."""
+    body = memoryview(file)[HEADER_BYTES:]
+    if bytes(body[: len(_FRAME_OF_PIECES)]) != _FRAME_OF_PIECES:
+        return
+    piece: list[bytes] | None = None
+    skipped = 0
+    for at, end in _blocks(body, zstandard.frame_header_size(body[:18])):
+        if body[at : at + len(_RESET)] == _RESET:
+            if piece is not None:
+                yield piece
+            piece, skipped = [], at + len(_RESET)
+        elif piece is not None and at >= skipped and not body[at] & 1:
+            piece.append(bytes(body[at:end]))
+    if piece is not None:
+        yield piece
+
+
+def opened_piece(blocks: Sequence[bytes]) -> Piece:
+    """Return the compressed piece with these blocks, which ``stored_pieces`` has returned."""
+    compressed = _RESET + b"".join(blocks)
+    frame = _FRAME_OF_PIECE + compressed + _END_OF_FRAME
+    return Piece(zstandard.ZstdDecompressor().decompressobj().decompress(frame), compressed)
+
+
+def _frame_of_pieces(parts: Sequence[Any], level: int) -> bytes:
+    """Return one frame of zstd: other parts first, and then pieces."""
+    count = next(place for place, part in enumerate(parts) if isinstance(part, Piece))
+    first = b"".join(parts[:count])
+    pieces: list[Piece] = [Piece(first, _first_blocks(first, level)), *parts[count:]]
+    size = sum(map(len, pieces))
+    checksum = zstandard.ZstdCompressor(compression_params=_COPY_ONLY).compressobj(size=size)
+    for piece in pieces:
+        checksum.compress(piece.data)
+    head = _FRAME_OF_PIECES + size.to_bytes(8, "little")
+    blocks = [piece.blocks for piece in pieces]
+    return b"".join([head, *blocks, _END_OF_FRAME, checksum.flush()[-4:]])
+
+
 def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, level: int = 3) -> bytes:
     """Return a whole file: the header and the compressed parts of the payload.
 
+    ``Piece`` parts, which keep their blocks, follow all others.
     The parts of a large file are never joined uncompressed. zstd adds a checksum, because documents and
     metadata are text, in which a flipped bit would not be detected. A payload that compresses too well for
     readers is compressed less.
     """
     head = MAGIC + IMPLEMENTATION.encode().ljust(24) + bytes((spec_version, file_type, Compression.ZSTD))
     size = sum(map(len, parts))
+    if isinstance(parts[-1], Piece):
+        return head + _frame_of_pieces(parts, level)
     is_tables = size > _SMALL_PAYLOAD and file_type in _TABLES_FILES and level in _TABLES_LEVELS
     is_small = size <= _SMALL_PAYLOAD or (is_tables and size < _LARGE)
     compressor = _of_thread.compressors.get((level, is_tables)) if is_small else None

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import I64, U8, Ragged, copy_rows, ranges, windows
-from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope
+from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, Piece, open_envelope
 
 FILE_IDENTIFIER: Final = b"Ichk"
 #: Readers refuse larger buffers.
@@ -517,19 +517,39 @@ class TableWriter:
 
     def __init__(self, root: TableLayout) -> None:
         self._empty = 0
-        self._parts: list[U8] = [np.frombuffer(bytearray(b"\0\0\0\0" + FILE_IDENTIFIER), np.uint8)]
+        self._parts: list[Any] = [np.frombuffer(bytearray(b"\0\0\0\0" + FILE_IDENTIFIER), np.uint8)]
         self._vtables: dict[bytes, int] = {}
         self.size: int = 8
         self._root = self.tables(root, 1)
 
+    @classmethod
+    def section(cls, size: int) -> TableWriter:
+        """Return a writer without a root table, for a part of a file that begins with ``size`` NULs."""
+        writer = cls.__new__(cls)
+        writer._empty, writer._parts, writer._vtables = 0, [np.zeros(size, np.uint8)], {}
+        writer.size = size
+        return writer
+
+    def joined(self) -> bytes:
+        """Return the bytes of a section."""
+        return b"".join(self._parts)
+
+    def append(self, *pieces: Piece) -> None:
+        """Write pieces, after everything else."""
+        self._parts += pieces
+        self.size += sum(map(len, pieces))
+        self._require_size(self.size)
+
+    def _require_size(self, size: int) -> None:
+        if size > MAX_BYTES:
+            raise FormatError(
+                f"a flatbuffer must have at most {MAX_BYTES} bytes, got {size}", ErrorKind.SERIALIZATION
+            )
+
     def reserve(self, size: int, alignment: int = 4) -> tuple[U8, int]:
         """Reserve ``size`` zero bytes at a multiple of ``alignment`` (a power of two from 4)."""
         gap = -self.size % alignment
-        if self.size + gap + size > MAX_BYTES:
-            raise FormatError(
-                f"a flatbuffer must have at most {MAX_BYTES} bytes, got {self.size + gap + size}",
-                ErrorKind.SERIALIZATION,
-            )
+        self._require_size(self.size + gap + size)
         if gap:
             self._parts.append(np.zeros(gap, np.uint8))
         position = self.size + gap
@@ -614,7 +634,7 @@ class TableWriter:
         copy_rows(part, places + 4, source, rows.starts * width, sizes)
         return position + places
 
-    def finish(self, fields: Mapping[int, int | bytes]) -> list[U8]:
+    def finish(self, fields: Mapping[int, int | bytes]) -> list[Any]:
         """Return the buffer, in parts that follow one another.
 
         ``fields`` are those of the root table. A value of four bytes is the target of an offset.

@@ -488,7 +488,9 @@ class MetadataColumn:
         if metadata:
             more = MetadataColumn.of([metadata])
             numbers = np.arange(len(more.names)) + len(names)
-            names, values = Ragged.concat([names, more.names]), Ragged.concat([values, more.values])
+            for row in range(len(more.names)):
+                names = insert_row(names, len(names), more.names.row(row))
+                values = insert_row(values, len(values), more.values.row(row))
         return MetadataColumn(insert_row(self.rows, at, numbers), names, values, 2, self.source)
 
     @staticmethod

@@ -493,7 +493,6 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
         names = OffsetVectors(writer, [len(info.deleted_tags)])
         names.lead(writer.vectors(Ragged.of_text(sorted(info.deleted_tags)), NUL))
         root[3] = int(names.positions[0])
-    root[4] = write_snapshots(writer, snapshots)
     root[5] = int(_write_statuses(writer, _status_columns([info.status]))[0])
     metadata = MetadataColumn.of([info.metadata])
     root[6] = int(write_metadata(writer, metadata)[0]) if info.metadata else writer.no_elements()
@@ -507,6 +506,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
             root[slot] = writer.vector(np.array(sorted(flags), "<u2"))
     if info.extra is not None:
         root[_EXTRA] = writer.vector(info.extra)
+    root[4] = write_snapshots(writer, snapshots)
     return envelope.seal(writer.finish(root), envelope.FileType.REPO_INFO, level=level)
 
 
@@ -600,7 +600,7 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
 
     def versions() -> dict[str, Any]:
         with envelope.reading(name):
-            snapshots, number = read_snapshots(root.children(4)[0], name)
+            snapshots, number = read_snapshots(root.children(4)[0], name, data, payload)
             branches, tags = (_read_refs(root, slot, snapshots, number) for slot in (2, 1))
             return {"snapshots": snapshots, "branches": branches, "tags": tags}
 

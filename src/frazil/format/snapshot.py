@@ -56,6 +56,7 @@ from frazil.format.nodes import (
     read_nodes,
     write_nodes,
 )
+from frazil.format.snapshot_groups import LONG, Groups, Origin, Rows
 
 __all__ = ["ArrayData", "ManifestRef", "ManifestRefs", "Node", "NodeTable"]
 
@@ -131,9 +132,20 @@ class SnapshotTable(LateFields):
     _metadata: MetadataColumn
     _pruned: Ragged  # ids of the transaction logs of expired ancestors, oldest first
     _source: str = "repo"
+    _groups: Groups | None = None  # the groups of a long list, if it was made by ``added``
+    _origin: Origin | None = None  # the file with the table, whose groups can be used again
 
     def __len__(self) -> int:
         return len(self._parents)
+
+    @property
+    def rows(self) -> Rows:
+        """The columns that do not depend on other rows."""
+        return Rows(self._ids, self._flushed, self._messages, self._metadata, self._pruned)
+
+    def groups(self) -> Groups | None:
+        """Return the groups, or None if the list is short or was not written in groups."""
+        return self._origin.groups() if self._groups is None and self._origin else self._groups
 
     @classmethod
     def of(cls, entries: Sequence[SnapshotEntry]) -> SnapshotTable:
@@ -325,7 +337,7 @@ class SnapshotTable(LateFields):
             )
         parents = insert_row(self._parents, at, parent)
         parents += (parents >= at).astype(np.int32)
-        return SnapshotTable(
+        table = SnapshotTable(
             insert_row(self._ids, at, np.frombuffer(entry.id, np.uint8)),
             parents,
             insert_row(self._flushed, at, entry.flushed_at),
@@ -334,6 +346,10 @@ class SnapshotTable(LateFields):
             insert_row(self._pruned, at, np.frombuffer(b"".join(entry.pruned_ancestor_tx_logs), _ID)),
             self._source,
         )
+        if len(table) < LONG:
+            return table
+        groups = self.groups() or Groups.by_time(self._flushed)
+        return replace(table, _groups=groups.inserted(at).completed(table.rows))
 
     def select_snapshots(
         self,
@@ -374,7 +390,7 @@ class SnapshotTable(LateFields):
 
     def relinked(self, parents: NDArray[np.int32], pruned: Ragged) -> SnapshotTable:
         """Return the table with other parents (rows) and pruned logs for all snapshots."""
-        return replace(self, _parents=parents, _pruned=pruned)
+        return replace(self, _parents=parents, _pruned=pruned, _groups=None, _origin=None)
 
     def renamed(self, ids: U8, metadata: list[dict[str, Any]] | None, pruned: Ragged) -> SnapshotTable:
         """Return the table with other ids and pruned logs, and with other metadata unless they are None."""
@@ -414,7 +430,7 @@ class SnapshotTable(LateFields):
                 yield Violation(error.check or check, f"{what}: {error.message}")
 
 
-def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
+def read_snapshots(infos: Tables, source: str, file: Any, payload: Any) -> tuple[SnapshotTable, I64]:
     """Return the table, and for each position in the file the row of its snapshot."""
     infos.require("snapshot info", "repo-required", id=0, message=3)
     count = len(infos)
@@ -445,13 +461,18 @@ def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
                 "_pruned": infos.numbers(5, _ID).take(order),
             }
 
-    fields = {"_ids": ids[order], "_parents": parents, "_flushed": times[order], "_source": source}
+    fields = {
+        **{"_ids": ids[order], "_parents": parents, "_flushed": times[order], "_source": source},
+        **{"_groups": None, "_origin": Origin(file, payload, infos.positions[order])},
+    }
     late = ("_messages", "_metadata", "_pruned")
     return with_late_fields(SnapshotTable, fields, dict.fromkeys(late, descriptions)), number
 
 
 def write_snapshots(writer: TableWriter, table: SnapshotTable) -> int:
-    """Write the vector of SnapshotInfo tables and return its position."""
+    """Write the vector of SnapshotInfo tables, after everything else, and return its position."""
+    if (groups := table.groups()) is not None:
+        return groups.write(writer, table.rows, table.parents())
     vector = OffsetVectors(writer, [len(table)])
     targets = np.zeros(len(table), np.int64)
     for rows, infos in writer.tables_by_shape(table._pruned.lengths > 0, _LAYOUTS, targets):

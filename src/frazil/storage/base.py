@@ -158,7 +158,8 @@ class OpenReplacement:
     def finish(self) -> Stored | Refused:
         """Replace the object if it has the version of the replacement. Call it once.
 
-        The result and the errors are those of ``Storage.put`` with the condition ``IfVersion``.
+        The result and the errors are those of ``Storage.put`` with the condition ``IfVersion``. The new
+        version may be empty.
         """
         new = self.replacement
         return self.storage.put(new.key, new.data, IfVersion(new.version))

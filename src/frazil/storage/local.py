@@ -439,7 +439,8 @@ class FileReplacement(base.OpenReplacement):
                 return base.Refused()
             files.flush_name(new.key, path, self.flusher)
         self.flusher.note_flushed(path, self.new.descriptor)
-        return base.Stored(files.version_of(new.data))
+        is_plain = len(memoryview(new.data)) > _LARGEST_HASHED_ALWAYS
+        return base.Stored(base.Version() if is_plain else files.version_of(new.data))
 
 
 def _info(key: str, status: os.stat_result) -> base.ObjectInfo:
