@@ -315,7 +315,7 @@ class UndoLog:
         if state is None or state.time != place.time:
             raise _impossible(
                 f"the state of the repository after the update at {utc_text(place.time)} is not known any "
-                "more, because a garbage collection has deleted its backup"
+                "more, because its backup was deleted"
             ).with_remedy("Make the change by hand, for example with `{}`", call("reset_branch"))
         return state
 
@@ -335,12 +335,18 @@ def _step(log: OpsLog, rows: tuple[int, int], own: str | None) -> UpdateStep:
 
 
 def _starts(log: OpsLog) -> NDArray[np.int64]:
-    """Return the row of the newest entry of each step: the first row, and the first one with each backup."""
+    """Return the row of the newest entry of each step: the first row, and the first one with each backup.
+
+    An entry without a backup belongs to the step before it, if it is a microsecond older, as entries of one
+    update are. Otherwise its backup was given up.
+    """
     if not len(log):
         return np.zeros(0, np.int64)
     rows = np.flatnonzero(log.backups.lengths > 0)
     _, first = np.unique(np.array(log.backups.take(rows).texts(), object), return_index=True)
-    return np.union1d(np.zeros(1, np.int64), rows[first])
+    is_own = log.backups.lengths == 0
+    is_own[1:] &= log.updated_at[:-1] - log.updated_at[1:] != 1
+    return np.union1d(np.flatnonzero(is_own), np.append(rows[first], 0))
 
 
 def _impossible(problem: str) -> SessionStateError:

@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import InvalidInputError
-from frazil.format.columns import I64, Ragged
+from frazil.format.columns import I64, Ragged, set_rows
 from frazil.format.ids import CONFIG, OVERWRITTEN, REPO, backup_key, match_backup_name
 from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
 from frazil.maintenance.plan import require_age
+from frazil.repository.catalog.backup_rules import MOST_ENTRIES, RECENT
 from frazil.repository.catalog.repo_update import OPS_START, older_ops_backup, ops_start
 from frazil.repository.clock import MICROSECOND, from_datetime
 from frazil.storage.base import Storage
@@ -31,15 +32,12 @@ from frazil.storage.checks import skip_missing
 from frazil.survey.columns import microseconds
 from frazil.threads import Purpose, thread_pool
 
-RECENT: Final = 5
 LOGGED: Final = 1
 
 _READERS: Final = 8
 _HOUR_US: Final = 3600 * 1_000_000
 #: A chain with more links becomes one link, also without a policy.
 _LONG_CHAIN: Final = 16
-#: The largest number of entries of a link without a policy.
-_MOST_ENTRIES: Final = 200_000
 #: After the update of a collection, ``repo`` has the entry of the collection and the entry before.
 _IN_REPO: Final = 2
 
@@ -83,11 +81,6 @@ def old_backups(storage: Storage, before: int) -> Backups:
         of_file = np.array([text.startswith(f"{file}.") for text in texts.tolist()], bool)
         recent[np.flatnonzero(named & of_file)[:RECENT]] = True
     return Backups(texts, sizes, modified).select_backups(named & (modified < before) & ~recent)
-
-
-def named(info: RepoInfo) -> set[str]:
-    """Return the names of the backups that a repo info names."""
-    return {*filter(None, [*info.ops.backups.texts(), info.repo_before_updates])}
 
 
 def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
@@ -189,16 +182,15 @@ def planned_link(
         entries += len(older.ops)
         info = older
         if policy is None:
-            is_whole = entries <= _MOST_ENTRIES
+            is_whole = entries <= MOST_ENTRIES
         elif entries > policy.last and not (older.ops.updated_at[-1:] >= policy._limit(now)).any():
             is_whole = older.repo_before_updates is None
             break
     parts = [links[0].ops]
     for newer, link in pairwise(links):
-        # Entries without a backup are those of a link. Its name is in the link before.
-        rows = np.where(link.ops.backups.lengths > 0, np.arange(len(link.ops)), len(link.ops))
+        # The name of a link is in the link before.
         own = Ragged.of_text([newer.repo_before_updates or ""])
-        parts.append(replace(link.ops, backups=Ragged.concat([link.ops.backups, own]).take(rows)))
+        parts.append(replace(link.ops, backups=set_rows(link.ops.backups, np.zeros(1, np.int64), own)))
     log = OpsLog.concat(parts)
     count = len(log)
     if policy is not None:
@@ -208,7 +200,7 @@ def planned_link(
     removes = count < len(log) or not is_whole
     if not removes and len(links) <= (_LONG_CHAIN if policy is None else 1):
         return None
-    if policy is None and (len(log) > _MOST_ENTRIES or not is_whole):
+    if policy is None and (len(log) > MOST_ENTRIES or not is_whole):
         return None
     start = int(log.updated_at[count]) if count < len(log) else ops_start(links[-1])
     metadata = links[0].metadata if start is None else {**links[0].metadata, OPS_START: start}

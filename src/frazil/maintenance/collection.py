@@ -46,7 +46,6 @@ from frazil.maintenance.backups import (
     Backups,
     OpsLogRetention,
     cut_ops_log,
-    named,
     old_backups,
     planned_link,
     unneeded,

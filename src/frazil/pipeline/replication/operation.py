@@ -61,7 +61,7 @@ from frazil.pipeline.replication.part import (
 )
 from frazil.remedies import call
 from frazil.repository.catalog.ancestry import own_values
-from frazil.repository.catalog.collection_guard import Lease
+from frazil.repository.catalog.collection_guard import COPY, Lease
 from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, storage_label
@@ -564,13 +564,13 @@ def _leased(storage: Storage, name: str) -> Iterator[Callable[[], None]]:
     lease: Lease | None = None
     if not storage.is_read_only:
         with suppress(StorageError):  # without a lease, the check in the target finds missing objects
-            lease = Lease.take(storage, 0, renewed_at + _LEASE, purpose="copy", name=name)
+            lease = Lease.take(storage, 0, renewed_at + _LEASE, purpose=COPY, name=name)
 
     def renew() -> None:
         nonlocal renewed_at
         if lease is not None and now_us() > renewed_at + _RENEWED:
             renewed_at = now_us()
-            Lease.take(storage, 0, renewed_at + _LEASE, lease.key, "copy", name=name)
+            Lease.take(storage, 0, renewed_at + _LEASE, lease.key, COPY, name=name)
 
     try:
         yield renew

@@ -253,6 +253,15 @@ def in_force(storage: Storage, now: int) -> list[StoredLease]:
     return [lease for lease in leases(storage) if lease.until >= now]
 
 
+#: The purpose of the lease of a copy of the repository.
+COPY: Final = "copy"
+
+
+def is_copied(storage: Storage) -> bool:
+    """Return whether a lease says that a copy of the repository runs, which needs backups of ``repo``."""
+    return any(lease.info.purpose == COPY for lease in leases(storage))
+
+
 def delete_ended(storage: Storage, now: int) -> None:
     """Delete the leases that have expired at ``now``, a time of the storage's clock."""
     storage.delete([lease.key for lease in leases(storage) if lease.until < now])

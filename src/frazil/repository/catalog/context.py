@@ -27,7 +27,12 @@ from frazil.remedies import call
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog import repo_update
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.collection_guard import CollectionWatch, has_collected, is_collecting
+from frazil.repository.catalog.collection_guard import (
+    CollectionWatch,
+    has_collected,
+    is_collecting,
+    is_copied,
+)
 from frazil.repository.catalog.protection import PROTECTION, require_allowed
 from frazil.repository.catalog.repo_changes import snapshot_not_found
 from frazil.repository.clock import MICROSECOND, now_us
@@ -127,8 +132,9 @@ class CatalogV2(Catalog):
             return changed
 
         at, cache = start if isinstance(start, repo_update.UpdateStart) else None, self.assets.repo_info_cache
+        old = repo_update.OldBackups(self.storage, self.settings, partial(is_copied, self.storage))
         return repo_update.update_repo_info(
-            self.storage, checked, self.settings, cache=cache, start=at, files=files
+            self.storage, checked, self.settings, cache=cache, start=at, files=files, old_backups=old
         )
 
     def _update(self, change: repo_update.ConditionalChange) -> RepoInfo | None:

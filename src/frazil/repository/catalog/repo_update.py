@@ -28,6 +28,8 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
+import numpy as np
+
 from frazil import host
 from frazil.errors import (
     ConflictError,
@@ -40,14 +42,29 @@ from frazil.errors import (
 )
 from frazil.format.envelope import complete
 from frazil.format.ids import OVERWRITTEN, REPO, backup_key, backup_name
-from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info, encode_repo_info, open_repo_info
+from frazil.format.repo_info import (
+    OpsEntry,
+    OpsLog,
+    RepoInfo,
+    decode_repo_info,
+    encode_repo_info,
+    open_repo_info,
+)
 from frazil.remedies import call
+from frazil.repository.catalog.backup_rules import (
+    MOST_ENTRIES,
+    SHORTEST_LOG,
+    limits,
+    named,
+    with_log,
+    without_surplus,
+)
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.repository.retries import RetryPolicy, not_applied, outcome_unknown, retried
 from frazil.repository.settings.config import ResolvedConfig
 from frazil.storage.base import OpenReplacement, Replacement, Storage, Stored, Version
-from frazil.storage.checks import require_whole, skip_damage
+from frazil.storage.checks import require_whole, skip_damage, skip_missing
 
 #: A key of the metadata in the oldest backup of the ops log: the time of the newest operation that a
 #: collection has removed, in microseconds since 1970.
@@ -202,6 +219,9 @@ class SentUpdates:
             for name in (*info.ops.backups.texts(), info.repo_before_updates):
                 if name in self.infos:
                     return self.infos[name]
+            for attempt in self.infos.values():
+                if _has_unnamed(info.ops, attempt.ops):
+                    return attempt
             oldest = int(info.ops.updated_at[-1]) if len(info.ops) else self.since
             if oldest <= self.since:
                 break
@@ -223,6 +243,16 @@ class SentUpdates:
             why = "the storage did not answer, and may still execute the request"
             raise outcome_unknown(self.entry, why)
         return applied
+
+
+def _has_unnamed(log: OpsLog, attempt: OpsLog) -> bool:
+    """Return whether a log has the newest entry of an attempt, and an update has given its backup up."""
+    entry = attempt.entry(0)
+    rows = np.flatnonzero(log.updated_at == entry.updated_at)
+    return any(
+        not log.backups.lengths[row + 1 : row + 2].any() and replace(log.entry(row), backup_path=None) == entry
+        for row in rows.tolist()
+    )
 
 
 def _decode_backup(storage: Storage, name: str) -> RepoInfo:
@@ -300,6 +330,39 @@ class NewFiles:
     confirm: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class OldBackups:
+    """The backups that an update may delete when it has taken effect. ``is_copied`` tells whether a copy runs."""
+
+    storage: Storage
+    settings: UpdateSettings
+    is_copied: Callable[[], bool]
+
+    def whole_log(self, info: RepoInfo) -> tuple[RepoInfo, set[str]] | None:
+        """Return the state before an update with the whole log, and the backups that are not needed then.
+
+        None while the log in ``repo`` is not full.
+        """
+        if not SHORTEST_LOG <= self.settings.ops_log_length <= len(info.ops):
+            return None
+        older, part, unneeded = list[RepoInfo](), info, set[str]()
+        with skip_missing():
+            while (link := older_ops_backup(self.storage, part)) is not None:
+                if sum(len(each.ops) for each in (info, *older, link)) > MOST_ENTRIES:
+                    break
+                # The last time this was done, the newest backups stayed for undo.
+                unneeded |= {part.repo_before_updates or "", *link.ops.newest(SHORTEST_LOG).backups.texts()}
+                older.append(link)
+                part = link
+        return with_log(info, older), unneeded - {""}
+
+    def delete(self, names: set[str]) -> None:
+        """Delete backups, unless a copy of the repository may need them. A failure has no consequences."""
+        with suppress(StorageError):
+            if names and not self.is_copied():
+                self.storage.delete(map(backup_key, sorted(names)))
+
+
 def begin_update(
     storage: Storage, cache: RepoInfoCache | None = None, check: StateCheck = no_check
 ) -> UpdateStart:
@@ -316,6 +379,7 @@ def update_repo_info(
     cache: RepoInfoCache | None = None,
     start: UpdateStart | None = None,
     files: NewFiles | None = None,
+    old_backups: OldBackups | None = None,
 ) -> RepoInfo | None:
     """Change the repository. Return the new repo info, or None if ``change`` returned None.
 
@@ -348,6 +412,17 @@ def update_repo_info(
             after = after.recorded(
                 replace(entry, updated_at=now + number), backup=backup, keep=settings.ops_log_length
             )
+        whole, unneeded = None, set[str]()
+        if old_backups is not None and settings.ops_log_length >= SHORTEST_LOG:
+            after = without_surplus(after, len(at.raw))
+            unneeded = named(at.info) - named(after)
+            with suppress(FormatError, StorageError):  # the log stays long, and the next update tries again
+                if (found := old_backups.whole_log(at.info)) is not None:
+                    whole, gone = found
+                    last = 1 + len(changed.earlier)
+                    after = replace(after, ops=after.ops.newest(last), repo_before_updates=at.backup)
+                    names = [*filter(None, at.info.ops.backups.texts())]
+                    unneeded = gone | {*names[limits(len(at.raw)).newest :]}
         encoded = encode_repo_info(after, level=settings.compression_level)
         replacement = Replacement(REPO, encoded, at.version, at.raw, backup_key(at.backup))
         first, files = files, None
@@ -359,6 +434,9 @@ def update_repo_info(
             with opened as ready:
                 if first is not None:
                     first.confirm()
+                if whole is not None:
+                    backup = encode_repo_info(whole, level=settings.compression_level)
+                    storage.put(replacement.backup, backup)
                 sent.infos[at.backup] = after
                 sent.entry = replace(changed.entry, updated_at=now)
                 sent.since = sent.since or newest_update(at.info)
@@ -385,6 +463,8 @@ def update_repo_info(
                 before = at.info
                 if cache and after.metadata is before.metadata and after.config is before.config:
                     cache.last = (encoded, after)
+                if old_backups is not None:
+                    old_backups.delete(unneeded)
                 return after
             refused.append(at.backup)
             _log.debug("attempt %d to update the repository: another writer was first", attempt + 1)
