@@ -54,12 +54,12 @@ _LARGE: Final = 1 << 20
 _TABLES_LEVELS: Final = range(1, 4)
 #: Block type of zstd for one repeated byte.
 _REPEATED_BYTE: Final = 1
-#: Two blocks of zstd that mean ``PIECE_GAP`` NULs, and set the three offsets that zstd remembers to 1, 4 and 8,
-#: as at the start of a frame. So a block that was compressed as the first one of a frame may follow. The first
-#: block has 13 NULs and a match of 3 at the distance 8, the second one 2 NULs and matches at 4 and 1.
+#: Two blocks of zstd that mean ``PIECE_GAP`` NULs, and set the three offsets that zstd remembers to 1, 4
+#: and 8, as at the start of a frame. So a block that was compressed as the first one of a frame may follow.
+#: The first block has 13 NULs and a match of 3 at the distance 8, the second one 2 NULs and matches at 4 and 1.
 _RESET: Final = bytes.fromhex("440000 6900 01 54 08 03 00 0b  440000 1100 02 54 01 02 00 1c")
 PIECE_GAP: Final = 24
-#: The header of a frame in pieces: window 1 MiB, checksum, size in 8 bytes; that of a piece; the end of a frame.
+#: The header of a frame in pieces (window 1 MiB, checksum, size in 8 bytes), and that of one piece.
 _FRAME_OF_PIECES: Final = bytes.fromhex("28b52ffd c4 50")
 _FRAME_OF_PIECE: Final = bytes.fromhex("28b52ffd 00 50")
 _PIECE_WINDOW: Final = 20
@@ -263,10 +263,8 @@ def _first_blocks(data: bytes, level: int) -> bytes:
         level, source_size=len(data), window_log=_PIECE_WINDOW
     )
     frame = bytearray(zstandard.ZstdCompressor(compression_params=parameters).compress(data))
-    first = at = zstandard.frame_header_size(frame)
-    for at, _ in _blocks(frame, first):
-        pass
-    frame[at] &= ~1
+    first = zstandard.frame_header_size(frame)
+    frame[[at for at, _ in _blocks(frame, first)][-1]] &= ~1
     return bytes(frame[first:])
 
 

@@ -462,8 +462,12 @@ def read_snapshots(infos: Tables, source: str, file: Any, payload: Any) -> tuple
             }
 
     fields = {
-        **{"_ids": ids[order], "_parents": parents, "_flushed": times[order], "_source": source},
-        **{"_groups": None, "_origin": Origin(file, payload, infos.positions[order])},
+        "_ids": ids[order],
+        "_parents": parents,
+        "_flushed": times[order],
+        "_source": source,
+        "_groups": None,
+        "_origin": Origin(file, payload, infos.positions[order]),
     }
     late = ("_messages", "_metadata", "_pruned")
     return with_late_fields(SnapshotTable, fields, dict.fromkeys(late, descriptions)), number

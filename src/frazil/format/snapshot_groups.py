@@ -1,9 +1,10 @@
 """Groups of snapshots in a repo info, whose compressed bytes stay the same when snapshots are added.
 
-The list of snapshots is sorted by random ids, and a snapshot names its parent by its place in the list. So each
-new snapshot changes half of all places, and all of the file would be compressed again. Here, only the places are
-written anew: in a long list, snapshots are in the order in which they were added, in groups of ``ROWS``. Inside
-of a flatbuffer all distances are relative, so a group does not change when the bytes before it grow.
+The list of snapshots is sorted by random ids, and a snapshot names its parent by its place in the list. So
+each new snapshot changes half of all places, and all of the file would be compressed again. In a long list,
+only the places are written anew. The tables of the snapshots are in the order in which they were added, in
+groups of ``ROWS``. All distances in a flatbuffer are relative, so a group does not change when the bytes
+before it grow.
 
     offsets of all snapshots, in the order of the ids     stored
     the vtables of all groups                             stored
@@ -11,9 +12,10 @@ of a flatbuffer all distances are relative, so a group does not change when the 
                   the parents                             stored
                   messages, metadata, pruned logs         compressed once
 
-A table has its parent outside of its own bytes. The distance in a vtable has 16 bits, and is the same for the
-tables of one vtable. So ``CLASSES`` vtables share the parents: a table has 40 bytes and a parent 4, so parents of
-ten tables in a row of the matrix follow one another. The last group has fewer rows, and is made for each file.
+A table has its parent outside of its own bytes. The distance of a field in a vtable has 16 bits, and is the
+same for all tables of the vtable. A table has 40 bytes and a parent 4. So there are ten vtables
+(``CLASSES``): the parents of the first tables of each class follow one another, then those of the second
+tables. The last group has fewer rows. It is made for each file.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ import numpy as np
 
 from frazil.errors import FormatError
 from frazil.format.columns import I64, U8, U64, Ragged, insert_row, structs
-from frazil.format.envelope import PIECE_GAP, Piece, compressed_piece, opened_piece, stored_piece, stored_pieces
+from frazil.format.envelope import (
+    PIECE_GAP,
+    Piece,
+    compressed_piece,
+    opened_piece,
+    stored_piece,
+    stored_pieces,
+)
 from frazil.format.flatbuffer import NUL, TableWriter
 from frazil.format.flexbuffer import MetadataColumn, write_metadata
 from frazil.format.ids import OBJECT_ID_BYTES
@@ -122,7 +131,7 @@ def _new_group(start: int, rows: Rows) -> Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """The full groups of a list of snapshots, and the slot of each row: its number in the order of the groups."""
+    """The full groups of a list of snapshots, and the slot of each row: its number in their order."""
 
     full: tuple[Group, ...]
     slots: I64

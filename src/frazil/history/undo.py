@@ -315,7 +315,7 @@ class UndoLog:
         if state is None or state.time != place.time:
             raise _impossible(
                 f"the state of the repository after the update at {utc_text(place.time)} is not known any "
-                "more, because its backup was deleted"
+                "more, because an update or a garbage collection has deleted its backup"
             ).with_remedy("Make the change by hand, for example with `{}`", call("reset_branch"))
         return state
 

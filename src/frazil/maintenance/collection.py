@@ -52,6 +52,7 @@ from frazil.maintenance.backups import (
 )
 from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, with_unions
 from frazil.maintenance.plan import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
+from frazil.repository.catalog.backup_rules import named
 from frazil.repository.catalog.collection_guard import (
     LEASES,
     CollectionRecord,

@@ -575,7 +575,9 @@ def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flus
         descriptor = system.files.open(source, system.files.flush_flags, follow=True)
         stack.callback(system.files.close, descriptor)
         # Python compares a memoryview byte by byte, and bytes with bytes at once.
-        if os.fstat(descriptor).st_size != len(data) or read_range(descriptor, source, 0, None) != bytes(data):
+        if os.fstat(descriptor).st_size != len(data) or read_range(descriptor, source, 0, None) != bytes(
+            data
+        ):
             return None
         name = ""
         while not name:

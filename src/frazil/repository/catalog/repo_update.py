@@ -250,7 +250,8 @@ def _has_unnamed(log: OpsLog, attempt: OpsLog) -> bool:
     entry = attempt.entry(0)
     rows = np.flatnonzero(log.updated_at == entry.updated_at)
     return any(
-        not log.backups.lengths[row + 1 : row + 2].any() and replace(log.entry(row), backup_path=None) == entry
+        not log.backups.lengths[row + 1 : row + 2].any()
+        and replace(log.entry(row), backup_path=None) == entry
         for row in rows.tolist()
     )
 
@@ -332,7 +333,7 @@ class NewFiles:
 
 @dataclass(frozen=True, slots=True)
 class OldBackups:
-    """The backups that an update may delete when it has taken effect. ``is_copied`` tells whether a copy runs."""
+    """The backups that an update deletes when it has taken effect, unless ``is_copied``: a copy runs."""
 
     storage: Storage
     settings: UpdateSettings
@@ -414,8 +415,9 @@ def update_repo_info(
             )
         whole, unneeded = None, set[str]()
         if old_backups is not None and settings.ops_log_length >= SHORTEST_LOG:
-            after = without_surplus(after, len(at.raw))
-            unneeded = named(at.info) - named(after)
+            logged = after
+            after = without_surplus(logged, len(at.raw))
+            unneeded = named(logged) - named(after)
             with suppress(FormatError, StorageError):  # the log stays long, and the next update tries again
                 if (found := old_backups.whole_log(at.info)) is not None:
                     whole, gone = found
