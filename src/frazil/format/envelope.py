@@ -56,7 +56,7 @@ _TABLES_LEVELS: Final = range(1, 4)
 _REPEATED_BYTE: Final = 1
 #: Two blocks of zstd that mean ``PIECE_GAP`` NULs, and set the three offsets that zstd remembers to 1, 4
 #: and 8, as at the start of a frame. So a block that was compressed as the first one of a frame may follow.
-#: The first block has 13 NULs and a match of 3 at the distance 8, the second one 2 NULs and matches at 4 and 1.
+#: The first block has 13 NULs and a match of 3 at distance 8, the second one 2 NULs and matches at 4 and 1.
 _RESET: Final = bytes.fromhex("440000 6900 01 54 08 03 00 0b  440000 1100 02 54 01 02 00 1c")
 PIECE_GAP: Final = 24
 #: The header of a frame in pieces (window 1 MiB, checksum, size in 8 bytes), and that of one piece.

@@ -146,6 +146,10 @@ def check_short_read(descriptor: int, key: str, start: int, length: int) -> None
         raise StorageError(f"short read of {key!r}: got {length} of {size} bytes, at {start}", ErrorKind.IO)
 
 
+#: The bytes of a file that are compared at once.
+_COMPARED: Final = 1 << 18
+
+
 def version_of(*parts: Buffer) -> Version:
     """Return the version of an object with these bytes, in one or several parts."""
     digest = hashlib.sha256()
@@ -543,6 +547,18 @@ def create_file(key: str, path: str, parts: Sequence[memoryview], flusher: Flush
     return True
 
 
+def _has_bytes(descriptor: int, data: memoryview) -> bool:
+    """Return whether an open file has these bytes. They are compared in blocks that fit in the cache."""
+    if os.fstat(descriptor).st_size != len(data):
+        return False
+    for start in range(0, len(data), _COMPARED):
+        # Python compares a memoryview byte by byte, and bytes with bytes at once.
+        block = bytes(data[start : start + _COMPARED])
+        if system.files.read_at(descriptor, len(block), start) != block:
+            return False
+    return True
+
+
 def replace_file(path: str, version: Version, replace: Callable[[], None], old: Buffer | None = None) -> bool:
     """Call ``replace`` under the locks of an object if the object has this version. Return whether it had.
 
@@ -555,10 +571,12 @@ def replace_file(path: str, version: Version, replace: Callable[[], None], old: 
     with object_lock(path):
         try:
             with ExitStack() as stack:
-                current = read_range(stack.enter_context(locked_file(path)), path, 0, None)
+                descriptor = stack.enter_context(locked_file(path))
+                is_same = old is not None and _has_bytes(descriptor, memoryview(old).cast("B"))
+                is_same = is_same or version_of(read_range(descriptor, path, 0, None)) == version
                 if not system.files.renames_open_files:
                     stack.close()
-                if current == old or version_of(current) == version:
+                if is_same:
                     replace()
                     return True
         except MISSING_FILE:

@@ -3,8 +3,8 @@
 Every update leaves a backup, which is as large as ``repo``. An update gives backups up when ``repo`` names
 more than ``BackupLimits.most``. The newest ones stay, and older ones at distances that grow. The entry of the
 ops log loses the name of its backup, so no writer can continue its log there: the reference, too, cuts a log
-only at an entry that names a backup. When the log in ``repo`` is full, the backup of the update gets the whole
-older log, and ``repo`` only the new entry. So one backup continues the log, however long the history is.
+only at an entry that names a backup. When the log in ``repo`` is full, the backup of the update gets all of
+the older log, and ``repo`` only the new entry. So one backup continues the log, however long the history is.
 
 A file that ``repo`` does not name any more is never named again, because the next update starts from this
 ``repo``. So no clock decides whether a deletion is safe.
