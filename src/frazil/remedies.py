@@ -46,6 +46,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "repair": Operation("Repository.upkeep.repair", "repair {at}"),
     "reset_branch": Operation("Repository.reset_branch", "reset {at}@{branch} {snapshot_id}"),
     "restore": Operation("frazil.Repository.upkeep.restore(storage).apply()", "repair {at}"),
+    "retain": Operation("Repository.upkeep.retain", "expire {at}", is_plan=True),
     "rewrite_manifests": Operation("Repository.rewrite_manifests", "rewrite-manifests {at}@{branch}"),
     "set_status": Operation("Repository.set_status", "config {at} --online"),
     "undo": Operation("Repository.history.undo", "undo {at}"),

@@ -30,7 +30,7 @@ def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
     report = repo.upkeep.doctor()
     assert report.ok
     assert report.checks == tuple(doctor.CHECKS)
-    assert str(report) == "no findings in 11 checks\n"
+    assert str(report) == "no findings in 12 checks\n"
     assert "checks" in repr(report)
 
 
@@ -160,3 +160,14 @@ def test_a_tip_without_an_audit(repo: frazil.Repository, monkeypatch: pytest.Mon
     other_writer(repo, monkeypatch, work)
     (finding,) = repo.upkeep.doctor().findings
     assert "no audit" in finding.detail
+
+
+def test_a_long_history_tells_what_each_commit_costs(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_LONG_HISTORY", 1)
+    monkeypatch.setattr(doctor, "_MIB", 1024)
+    (finding,) = repo.upkeep.doctor().findings
+    assert (finding.check, finding.subject) == ("long-history", "repo")
+    assert finding.detail.startswith("2 versions have 1 MiB in `repo`, which each commit writes whole")
+    assert "`Repository.upkeep.retain`" in finding.command

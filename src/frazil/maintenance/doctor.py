@@ -18,7 +18,7 @@ import numpy as np
 
 from frazil.display import Record, Shown, counted, some_of
 from frazil.format.columns import I64
-from frazil.format.ids import CHUNKS, OVERWRITTEN
+from frazil.format.ids import CHUNKS, OVERWRITTEN, REPO
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
@@ -102,6 +102,10 @@ _MIB: Final = 1 << 20
 _MANY_FILES: Final = 1000
 #: The bytes of all backups that are a finding.
 _BACKUP_BYTES: Final = 1 << 30
+#: From this size on, each commit of a small change writes mostly ``repo``. It has about 200,000 versions.
+_LONG_HISTORY: Final = 8 * _MIB
+#: The processor time of a commit for each MiB of ``repo``, in ms (``benchmarks/RESULTS.md``).
+_MS_PER_MIB: Final = 5
 #: The age of backups that a collection deletes, longer than any job runs.
 _COLLECTED_US: Final = 30 * DAY_US
 #: The references of one manifest that are too many.
@@ -183,6 +187,18 @@ def _backups(doctor: DoctorContext) -> Iterator[_Finding]:
     if total > _BACKUP_BYTES or len(sizes) > 10 * _MANY_FILES:
         detail = f"{len(sizes):,} backups of `repo` have {total / _MIB:,.0f} MiB"
         yield OVERWRITTEN, detail, _collect(_COLLECTED_US)
+
+
+def _long_history(doctor: DoctorContext) -> Iterator[_Finding]:
+    status = doctor.context.storage.head(REPO)
+    if status is not None and status.size > _LONG_HISTORY:
+        size, count = status.size / _MIB, len(doctor.info.snapshots)
+        detail = (
+            f"{count:,} versions have {size:,.0f} MiB in `repo`, which each commit writes whole, in about "
+            f"{_MS_PER_MIB * size:,.0f} ms. Half of the versions would cost half of it"
+        )
+        keeps = "`{}` keeps the versions that rules select. Repository.upkeep.squash joins a range of versions"
+        yield REPO, detail, Remedy(keeps, (call("retain"),))
 
 
 def _unsplit(doctor: DoctorContext) -> Iterator[_Finding]:
@@ -320,6 +336,7 @@ def _wrong_clock(doctor: DoctorContext) -> Iterator[_Finding]:
 CHECKS: Final[dict[str, Callable[[DoctorContext], Iterator[_Finding]]]] = {
     "small-chunk-files": _small_chunk_files,
     "backups": _backups,
+    "long-history": _long_history,
     "unsplit-manifest": _unsplit,
     "over-split": _over_split,
     "stale-lease": _stale_leases,
