@@ -135,7 +135,9 @@ def test_a_piece_means_the_same_after_any_blocks() -> None:
     assert zstandard.ZstdDecompressor().decompress(file[HEADER_BYTES:]) == expected
     assert bytes(open_envelope(file, FileType.REPO_INFO)[1]) == expected
     # The large stored piece is two or three blocks after the first one.
-    assert [opened_piece(blocks).data for blocks in stored_pieces(file)][1:] == [each.data for each in pieces[1:]]
+    assert [opened_piece(blocks).data for blocks in stored_pieces(file)][1:] == [
+        each.data for each in pieces[1:]
+    ]
     for place in (-1, HEADER_BYTES + 60, len(file) // 2):
         broken = bytearray(file)
         broken[place] ^= 1

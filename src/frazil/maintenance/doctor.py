@@ -197,7 +197,9 @@ def _long_history(doctor: DoctorContext) -> Iterator[_Finding]:
             f"{count:,} versions have {size:,.0f} MiB in `repo`, which each commit writes whole, in about "
             f"{_MS_PER_MIB * size:,.0f} ms. Half of the versions would cost half of it"
         )
-        keeps = "`{}` keeps the versions that rules select. Repository.upkeep.squash joins a range of versions"
+        keeps = (
+            "`{}` keeps the versions that rules select. Repository.upkeep.squash joins a range of versions"
+        )
         yield REPO, detail, Remedy(keeps, (call("retain"),))
 
 
