@@ -74,7 +74,8 @@ def test_groups_have_the_same_content_and_are_used_again() -> None:
             continue
         assert len(groups.full) == LONG // 1000
         found = read.table.groups()
-        assert found is not None and (found.slots == groups.slots).all()
+        assert found is not None
+        assert (found.slots == groups.slots).all()
         blocks = [(bytes(each.tables.blocks), bytes(each.texts.blocks)) for each in found.full]
         assert all(part in file for pair in blocks for part in pair)
         assert kept in (None, blocks)
@@ -108,7 +109,8 @@ def test_groups_that_are_not_ours_are_not_used(what: str) -> None:
     payload = bytearray(open_envelope(file, FileType.REPO_INFO)[1])
     table = decode_repo_info(file, "repo").table
     origin = table._origin
-    assert origin is not None and origin.groups() is not None
+    assert origin is not None
+    assert origin.groups() is not None
     places = origin.places.copy()
     if what == "vtable":
         payload[int(places.min())] ^= 16  # the table has another vtable than its bytes in the file say

@@ -73,7 +73,7 @@ def test_undo_reaches_the_newest_updates_and_refuses_others(repo: frazil.Reposit
 
 
 def lose_one_answer(monkeypatch: pytest.MonkeyPatch, others: Callable[[], None]) -> None:
-    """Let the next update of ``repo`` take effect without an answer. Then ``others`` change the repository."""
+    """Let the next update of ``repo`` take effect without an answer. Then ``others`` change it."""
     put = MemoryStorage.put
     waiting = [others]
 
