@@ -437,8 +437,8 @@ def update_repo_info(
                 if first is not None:
                     first.confirm()
                 if whole is not None:
-                    backup = encode_repo_info(whole, level=settings.compression_level)
-                    storage.put(replacement.backup, backup)
+                    link = encode_repo_info(whole, level=settings.compression_level)
+                    storage.put(replacement.backup, link)
                 sent.infos[at.backup] = after
                 sent.entry = replace(changed.entry, updated_at=now)
                 sent.since = sent.since or newest_update(at.info)
