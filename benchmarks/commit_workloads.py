@@ -69,6 +69,7 @@ COMMITS: Final = (
                     "open a session and look a chunk up, ms": 0.8,
                     "ancestry, ms": 1.0,
                     "ancestry as columns, ms": 0.2,
+                    "a commit, ms": 1.0,
                 },
                 {
                     "ancestry as columns, ms": "fixed costs of calls of numpy. With 100,000 commits "

@@ -170,7 +170,8 @@ class Recovery(SubHandle):
     def backups(storage: Storage) -> list[Backup]:
         """Return the backups of the file ``repo``, newest first.
 
-        Every update of the repository leaves one backup.
+        Every update of the repository leaves one backup. Updates delete old ones: they keep the newest, and
+        some older ones.
 
         Args:
             storage: The storage of the repository.

@@ -168,7 +168,8 @@ class Update(Record, shown_as="ops.Update"):
         kind: The kind of the update, with its details.
         updated_at: The time of the update.
         backup_path: The file in ``overwritten/`` with the state of the repository after this update. None for
-            the newest update. Garbage collection deletes old files that the operations log does not need.
+            the newest update, and if the file was deleted. Updates and garbage collections delete old files
+            that the operations log does not need.
     """
 
     kind: _Kind
