@@ -140,6 +140,8 @@ def test_a_piece_means_the_same_after_any_blocks() -> None:
     assert [opened_piece(blocks).data for blocks in stored_pieces(file)][1:] == [
         each.data for each in pieces[1:]
     ]
+    with pytest.raises(FormatError, match="not those of a piece"):
+        opened_piece([b"\x44\0\0" + bytes(8)])
     for place in (-1, HEADER_BYTES + 60, len(file) // 2):
         broken = bytearray(file)
         broken[place] ^= 1

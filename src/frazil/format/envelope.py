@@ -300,10 +300,16 @@ def stored_pieces(file: Buffer) -> Iterator[list[bytes]]:
 
 
 def opened_piece(blocks: Sequence[bytes]) -> Piece:
-    """Return the compressed piece with these blocks, which ``stored_pieces`` has returned."""
+    """Return the compressed piece with these blocks, which ``stored_pieces`` has returned.
+
+    Raises ``FormatError`` if they need other blocks of their file.
+    """
     compressed = _RESET + b"".join(blocks)
     frame = _FRAME_OF_PIECE + compressed + _END_OF_FRAME
-    return Piece(zstandard.ZstdDecompressor().decompressobj().decompress(frame), compressed)
+    try:
+        return Piece(zstandard.ZstdDecompressor().decompressobj().decompress(frame), compressed)
+    except zstandard.ZstdError as error:
+        raise FormatError(f"the blocks are not those of a piece: {error}") from error
 
 
 def _frame_of_pieces(parts: Sequence[Any], level: int) -> bytes:
