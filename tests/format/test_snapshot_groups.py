@@ -1,4 +1,4 @@
-"""Long lists of snapshots: groups are written once, whatever the order of ids, and other layouts stay readable."""
+"""Long lists of snapshots: groups are written once, and files of other layouts stay readable."""
 
 from __future__ import annotations
 
