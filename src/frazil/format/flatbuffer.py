@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.columns import I64, U8, Ragged, copy_rows, ranges, windows
+from frazil.format.columns import I64, U8, Ragged, copy_rows, number, ranges, windows
 from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, Piece, open_envelope
 
 FILE_IDENTIFIER: Final = b"Ichk"
@@ -177,8 +177,8 @@ class Tables:
         self.positions: Final = positions
         self.bounds: Final = bounds
         self._children: dict[int, tuple[Tables, I64]] = {}
-        #: The vtable of each run of tables, its size and bounds, and the number of the tables.
-        self._runs: tuple[I64, NDArray[Any], Bounds, I64] = _NO_ROWS, _NO_ROWS, None, _NO_ROWS
+        #: The vtables of runs of tables, their sizes and bounds, and for each table the number of its vtable.
+        self._runs: tuple[I64, NDArray[Any], Bounds, NDArray[Any]] = _NO_ROWS, _NO_ROWS, None, _NO_ROWS
         #: The fields of all tables, if they have one vtable, or vtables of the same content.
         self._shared: list[int] | None = None
         #: The positions, if there is one table or if many tables have equal distances.
@@ -205,9 +205,13 @@ class Tables:
         if bounds is not None:
             is_first[1:] |= bounds[0][1:] != bounds[0][:-1]
         firsts = np.flatnonzero(is_first)
+        if bounds is None and len(firsts) > _FEW_TABLES:  # few vtables in turns
+            distinct, codes = number(vtables)
+            self._runs = distinct, buffer.gather(distinct, _U2), None, codes
+            return
         starts, own = vtables[firsts], _some(bounds, firsts)
         sizes = buffer.gather(starts, _U2, own)
-        self._runs = starts, sizes, own, np.diff(firsts, append=n)
+        self._runs = starts, sizes, own, np.cumsum(is_first) - 1
         if own is None:
             return
         buffer.require_inside(starts, sizes.astype(np.int64) & ~1, own)
@@ -244,7 +248,7 @@ class Tables:
 
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""
-        return self._shared[slot] > 0 if self._shared is not None else bool(self._fields(slot).all())
+        return self._shared[slot] > 0 if self._shared is not None else bool(self._distances(slot).all())
 
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
         """Return a scalar (or struct) field, shape (n,), with ``default`` where it is absent."""
@@ -393,13 +397,17 @@ class Tables:
             return self.positions + distance if distance else np.zeros(len(self), np.int64)
         if not len(self):
             return _NO_ROWS
-        (vtables, sizes, bounds, counts), place = self._runs, 4 + 2 * slot
+        distances = self._distances(slot)[self._runs[3]]
+        return np.where(distances > 0, self.positions + distances, 0)
+
+    def _distances(self, slot: int) -> I64:
+        """Return the distance of a field from its table by vtable, 0 where it is absent."""
+        (vtables, sizes, bounds, _), place = self._runs, 4 + 2 * slot
         in_vtable = sizes >= place + 2
         distances = np.zeros(len(vtables), np.int64)
         own = _some(bounds, in_vtable)
         distances[in_vtable] = self.buffer.gather(vtables[in_vtable] + place, _U2, own)
-        distances = np.repeat(distances, counts)
-        return np.where(distances > 0, self.positions + distances, 0)
+        return distances
 
 
 class TableLayout:
