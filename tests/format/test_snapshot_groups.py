@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +132,14 @@ def test_a_piece_means_the_same_after_any_blocks() -> None:
     """A match at distance 1, 4 or 8 at the start of a piece needs the offsets of the start of a frame."""
     starts = [bytes([k]) * 40 + bytes(range(8)) * 9 + b"abcd" * 30 for k in range(4)]
     pieces = [compressed_piece(bytes(PIECE_GAP) + start) for start in starts]
-    parts = [b"first" * 1000, pieces[0], stored_piece(b"x" * 300_000), pieces[1], pieces[2], pieces[3]]
+    parts: list[Any] = [
+        b"first" * 1000,
+        pieces[0],
+        stored_piece(b"x" * 300_000),
+        pieces[1],
+        pieces[2],
+        pieces[3],
+    ]
     file = seal(parts, FileType.REPO_INFO)
     expected = b"".join(getattr(part, "data", part) for part in parts)
     assert zstandard.ZstdDecompressor().decompress(file[HEADER_BYTES:]) == expected
