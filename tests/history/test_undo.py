@@ -196,7 +196,7 @@ def record_size(repo: frazil.Repository) -> int:
 
 @pytest.mark.parametrize("number", [40, *deep(2000)])
 def test_thousands_of_undos_in_a_row(number: int) -> None:
-    config = frazil.RepositoryConfig(num_updates_per_repo_info_file=min(number // 8, 63))
+    config = frazil.RepositoryConfig(num_updates_per_repo_info_file=number // 8)
     storage = frazil.in_memory_storage()
     repo = frazil.Repository.create(storage, config)
     other = frazil.Repository.open(storage, config)
@@ -297,7 +297,6 @@ def test_an_undo_of_a_branch_leaves_and_names_what_later_updates_have_changed(
 
 
 def test_many_updates_that_are_undone_one_by_one(repo: frazil.Repository) -> None:
-    repo = repo.reopen(frazil.RepositoryConfig(num_updates_per_repo_info_file=63))  # all backups stay
     before = state(repo)
     times = []
     for n in range(30):  # more fields than a record has

@@ -32,15 +32,33 @@ def backups(storage: Any) -> dict[str, int]:
     return {each.key: each.size for each in storage.list(OVERWRITTEN)}
 
 
-@pytest.fixture(params=["small", "large"])
-def repo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> frazil.Repository:
-    if request.param == "large":
-        monkeypatch.setattr(backup_rules, "_LARGE_REPO", 1)
+@pytest.fixture(autouse=True)
+def _large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup_rules, "_LARGE_REPO", 1)
+
+
+@pytest.fixture
+def repo() -> frazil.Repository:
     return frazil.Repository.create(frazil.in_memory_storage(), CONFIG)
 
 
+def test_a_small_repository_keeps_all_backups_until_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup_rules, "_LARGE_REPO", 1 << 30)
+    repo = frazil.Repository.create(frazil.in_memory_storage(), CONFIG)
+    update(repo, 0, 300)
+    assert len(backups(repo.storage)) == 300
+    for number in range(100):
+        repo.history.undo().apply()
+        assert repo.get_metadata()["n"] == 298 - number
+    monkeypatch.setattr(backup_rules, "_LARGE_REPO", 1)
+    update(repo, 0, 130)
+    assert len(backups(repo.storage)) <= 64
+    assert len(list(repo.ops_log())) == 531
+    assert repo.upkeep.verify("checksum").ok
+
+
 def test_there_are_few_backups_and_the_log_is_whole(repo: frazil.Repository) -> None:
-    most, newest = backup_rules.limits(1000)
+    most, newest = backup_rules.LIMITS
     counts = []
     for number in range(330):
         repo.set_metadata({"n": number})
@@ -58,13 +76,13 @@ def test_there_are_few_backups_and_the_log_is_whole(repo: frazil.Repository) -> 
 
 
 def test_undo_reaches_the_newest_updates_and_refuses_others(repo: frazil.Repository) -> None:
-    newest = backup_rules.limits(1000).newest
+    newest = backup_rules.LIMITS.newest
     update(repo, 0, 150)
     for number in range(newest // 2 - 1):
         repo.history.undo().apply()
         assert repo.get_metadata() == {"n": 148 - number}
     middle = next(each for each in list(repo.ops_log())[90:] if each.backup_path is not None)
-    old = list(repo.ops_log())[60 if newest < 10 else 70].updated_at
+    old = list(repo.ops_log())[60].updated_at
     assert middle.updated_at != old
     before = repo.get_metadata()
     with pytest.raises(SessionStateError, match="has deleted its backup"):

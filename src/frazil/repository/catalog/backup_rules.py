@@ -1,10 +1,11 @@
 """Which backups of ``repo`` stay, for updates and for collections.
 
-Every update leaves a backup, which is as large as ``repo``. An update gives backups up when ``repo`` names
-more than ``BackupLimits.most``. The newest ones stay, and older ones at distances that grow. The entry of the
-ops log loses the name of its backup, so no writer can continue its log there: the reference, too, cuts a log
-only at an entry that names a backup. When the log in ``repo`` is full, the backup of the update gets all of
-the older log, and ``repo`` only the new entry. So one backup continues the log, however long the history is.
+Every update leaves a backup, which is as large as ``repo``. An update of a large ``repo`` gives backups up
+when ``repo`` names more than ``BackupLimits.most``. The newest ones stay, and older ones at distances that
+grow. The entry of the ops log loses the name of its backup, so no writer can continue its log there: the
+reference, too, cuts a log only at an entry that names a backup. When the log in ``repo`` is full, the backup
+of the update gets all of the older log, and ``repo`` only the new entry. So one backup continues the log,
+however long the history is.
 
 A file that ``repo`` does not name any more is never named again, because the next update starts from this
 ``repo``. So no clock decides whether a deletion is safe.
@@ -38,15 +39,14 @@ class BackupLimits(NamedTuple):
     newest: int
 
 
-_SMALL: Final = BackupLimits(40, 20)
-_LARGE: Final = BackupLimits(12, 5)
-#: The size of a large ``repo``, in bytes.
-_LARGE_REPO: Final = 256 << 10
+LIMITS: Final = BackupLimits(12, 6)
+#: Updates of a smaller ``repo``, in bytes, keep all backups: they are small, and undo reads them.
+_LARGE_REPO: Final = 128 << 10
 
 
-def limits(size: int) -> BackupLimits:
-    """Return the limits for a ``repo`` of ``size`` bytes."""
-    return _LARGE if size > _LARGE_REPO else _SMALL
+def is_large(size: int) -> bool:
+    """Return whether updates of a ``repo`` of ``size`` bytes give backups up."""
+    return size > _LARGE_REPO
 
 
 def named(info: RepoInfo) -> set[str]:
@@ -54,10 +54,10 @@ def named(info: RepoInfo) -> set[str]:
     return {*filter(None, [*info.ops.backups.texts(), info.repo_before_updates])}
 
 
-def without_surplus(info: RepoInfo, size: int) -> RepoInfo:
+def without_surplus(info: RepoInfo) -> RepoInfo:
     """Return the repo info without the names of the backups that an update gives up."""
     rows = np.flatnonzero(info.ops.backups.lengths)
-    most, newest = limits(size)
+    most, newest = LIMITS
     if len(rows) <= most:
         return info
     stay = rows[:newest].tolist()

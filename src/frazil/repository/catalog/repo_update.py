@@ -52,9 +52,10 @@ from frazil.format.repo_info import (
 )
 from frazil.remedies import call
 from frazil.repository.catalog.backup_rules import (
+    LIMITS,
     MOST_ENTRIES,
     SHORTEST_LOG,
-    limits,
+    is_large,
     named,
     with_log,
     without_surplus,
@@ -351,8 +352,8 @@ class OldBackups:
             while (link := older_ops_backup(self.storage, part)) is not None:
                 if sum(len(each.ops) for each in (info, *older, link)) > MOST_ENTRIES:
                     break
-                # The last time this was done, the newest backups stayed for undo.
-                unneeded |= {part.repo_before_updates or "", *link.ops.newest(SHORTEST_LOG).backups.texts()}
+                # The newest backups stayed for undo, or all of them while `repo` was small.
+                unneeded |= {part.repo_before_updates or "", *link.ops.backups.texts()}
                 older.append(link)
                 part = link
         return with_log(info, older), unneeded - {""}
@@ -414,9 +415,9 @@ def update_repo_info(
                 replace(entry, updated_at=now + number), backup=backup, keep=settings.ops_log_length
             )
         whole, unneeded = None, set[str]()
-        if old_backups is not None and settings.ops_log_length >= SHORTEST_LOG:
+        if old_backups is not None and settings.ops_log_length >= SHORTEST_LOG and is_large(len(at.raw)):
             logged = after
-            after = without_surplus(logged, len(at.raw))
+            after = without_surplus(logged)
             unneeded = named(logged) - named(after)
             with suppress(FormatError, StorageError):  # the log stays long, and the next update tries again
                 if (found := old_backups.whole_log(at.info)) is not None:
@@ -424,7 +425,7 @@ def update_repo_info(
                     last = 1 + len(changed.earlier)
                     after = replace(after, ops=after.ops.newest(last), repo_before_updates=at.backup)
                     names = [*filter(None, at.info.ops.backups.texts())]
-                    unneeded = gone | {*names[limits(len(at.raw)).newest :]}
+                    unneeded = gone | {*names[LIMITS.newest :]}
         encoded = encode_repo_info(after, level=settings.compression_level)
         replacement = Replacement(REPO, encoded, at.version, at.raw, backup_key(at.backup))
         first, files = files, None
