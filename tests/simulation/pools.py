@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import frazil
 import frazil.pipeline.replication
 import frazil.threads
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog import collection_guard as leases
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _caches(count: int) -> list[Any]:
         for key, module in list(sys.modules.items())
         if key.startswith(("frazil.jobs.", "frazil.pipeline.", "frazil.survey."))
         for value in list(vars(module).values())
-        if hasattr(value, "cache_clear")
+        if not isinstance(value, ModuleOnDemand) and hasattr(value, "cache_clear")
     ]
 
 
