@@ -69,6 +69,7 @@ from frazil.pipeline.reductions import sum as sum
 from frazil.pipeline.reductions import zonal_stats as zonal_stats
 from frazil.pipeline.replication import CopySummary as CopySummary
 from frazil.pipeline.replication import RepositoryPart as RepositoryPart
+from frazil.pipeline.replication import ViewSummary as ViewSummary
 from frazil.pipeline.replication import clone_repository as clone_repository
 from frazil.pipeline.replication import copy_repository as copy_repository
 from frazil.pipeline.replication import export_kerchunk as export_kerchunk
@@ -76,6 +77,7 @@ from frazil.pipeline.replication import export_netcdf as export_netcdf
 from frazil.pipeline.replication import export_zarr as export_zarr
 from frazil.pipeline.replication import export_zip as export_zip
 from frazil.pipeline.replication import import_kerchunk as import_kerchunk
+from frazil.pipeline.replication import view_repository as view_repository
 from frazil.pipeline.replication import virtual_dataset as virtual_dataset
 from frazil.pipeline.transform import cell as cell
 from frazil.pipeline.transform import coarsen as coarsen

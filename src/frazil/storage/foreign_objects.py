@@ -32,7 +32,13 @@ from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.checks import TRAFFIC, enter_runtime
 from frazil.storage.class_methods import TIGRIS_ENDPOINT
-from frazil.storage.credential_families import AnyCredential, Credentials, wrong_credentials
+from frazil.storage.credential_families import (
+    AnyCredential,
+    Credentials,
+    HttpAccess,
+    LocalFileSystemAccess,
+    wrong_credentials,
+)
 from frazil.storage.files import MISSING_FILE, open_inside
 from frazil.storage.files import reason_of as reason_of_file
 from frazil.storage.local import LocalStorage
@@ -76,6 +82,23 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
         case AzureContainer(account, name, config):
             azure = ObjectStoreConfig.Azure({**(_public(config) or {}), "account": account})
             return StorageUrl("az", name, prefix, account).chunk_location, azure
+    return None
+
+
+def access_of(storage: Storage) -> AnyCredential | None:
+    """Return the credentials with which a storage is opened, as those of a container for its objects."""
+    storage = storage.origin()
+    if isinstance(storage, LocalStorage):
+        return LocalFileSystemAccess
+    if isinstance(storage, HttpStorage):
+        return HttpAccess
+    match storage.bucket if isinstance(storage, ObjectStorage) else None:
+        case S3Bucket(credentials=keys):
+            return Credentials.S3(keys)
+        case GcsBucket(credentials=token):
+            return Credentials.Gcs(token)
+        case AzureContainer(credentials=secret):
+            return Credentials.Azure(secret)
     return None
 
 

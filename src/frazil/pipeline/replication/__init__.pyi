@@ -10,3 +10,5 @@ from frazil.pipeline.replication.part import RepositoryPart as RepositoryPart
 from frazil.pipeline.replication.reference_export import export_kerchunk as export_kerchunk
 from frazil.pipeline.replication.reference_export import virtual_dataset as virtual_dataset
 from frazil.pipeline.replication.reference_import import import_kerchunk as import_kerchunk
+from frazil.pipeline.replication.view import ViewSummary as ViewSummary
+from frazil.pipeline.replication.view import view_repository as view_repository

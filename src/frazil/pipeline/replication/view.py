@@ -1,0 +1,883 @@
+"""Views: repositories whose chunks are references to the chunks of another repository, the source.
+
+A chunk of a view is a *cell*. A cell with the elements of exactly one chunk of the source is a reference to
+its bytes. Other cells are cut by the box: they are computed, and encoded with the codecs of the source.
+A tag in the source protects the version that the view refers to.
+
+The attribute `RECORD` of the root group names the source, its version and the box. So the same call again
+compares the source with the version of the call before, and writes what has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import zarr
+
+from frazil.arguments import conflicting, misfit, parse_bytes
+from frazil.arrays.array import Array
+from frazil.changes.zarr_metadata import chunk_lengths
+from frazil.display import Shown, counted
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    ReadOnlyError,
+)
+from frazil.format.chunk_table import ChunkTable, VirtualObjects, within
+from frazil.format.columns import I64, U32, Ragged
+from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_from_text, id_to_text, ids_to_text
+from frazil.format.manifest import ChunkKind
+from frazil.handle.repository import Repository, context_of
+from frazil.jobs.blocks import block_shape, groups, mask_boxes, split_boxes
+from frazil.jobs.engine import Engine, EngineName
+from frazil.jobs.job import (
+    Input,
+    Job,
+    Source,
+    Target,
+    Tasks,
+    Version,
+    digest,
+    takes_versions,
+    without_folders,
+)
+from frazil.jobs.job_history import job_record
+from frazil.jobs.job_run import run_job
+from frazil.jobs.progress import Progress, Summary, size, with_size
+from frazil.jobs.task_results import Outcome
+from frazil.pipeline.transform.arrays import (
+    SHARDING,
+    ArrayInfo,
+    arrays_below,
+    coordinate_of,
+    coordinate_values,
+    names_of,
+    record_of,
+    require_dimensions,
+    with_companions,
+)
+from frazil.pipeline.transform.labels import positions_by_label, positions_by_number
+from frazil.remedies import argument
+from frazil.repository.catalog.ancestry import mentioning
+from frazil.repository.catalog.history_records import JOB
+from frazil.repository.ids import new_object_id
+from frazil.repository.session.session import ForkSession, Session
+from frazil.repository.settings.config import VirtualChunkContainer
+from frazil.storage.base import Storage, storage_label
+from frazil.storage.foreign_objects import access_of, address_of
+
+#: The attribute of the root group of a view.
+RECORD: Final = "frazil_view"
+#: The tags in the source that protect views begin with this text.
+TAG: Final = "view."
+_NAME: Final = "view"
+#: The bytes of the values of one task, and of one block of it.
+_TASK: Final = 256_000_000
+_BLOCK: Final = 64_000_000
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ViewSummary(Summary):
+    """The result of `view_repository`.
+
+    Attributes:
+        version: The version of the view; None for a dry run.
+        arrays: The number of arrays.
+        chunks: The number of chunks that are references, or are inline.
+        bytes: Their size as they are stored.
+        copied: The number of chunks that the call computes, because the box cuts chunks of the source.
+        copied_bytes: The size of their values, before compression.
+        containers: The prefixes of URLs that readers authorise.
+        tag: The tag in the source that protects the chunks; None without protection.
+        done_before: Whether the view was up to date, so that the call changed nothing.
+    """
+
+    version: Version | None
+    arrays: int
+    chunks: int
+    bytes: int
+    copied: int
+    copied_bytes: int
+    containers: tuple[str, ...] = ()
+    tag: str | None = None
+    done_before: bool = False
+
+    shown_as: ClassVar[str] = "pipeline.ViewSummary"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "references", with_size(self.chunks, "chunk", self.bytes)
+        yield "copied", with_size(self.copied, "chunk", self.copied_bytes)
+        yield "containers", ", ".join(self.containers) or "none"
+        yield "protection", f"tag {self.tag}" if self.tag else "none"
+        if self.done_before:
+            yield "done before", "the view was up to date"
+
+
+@takes_versions
+def view_repository(
+    source: Source,
+    target: Storage,
+    *,
+    paths: Sequence[str] = ("/",),
+    isel: Mapping[str, Any] | None = None,
+    sel: Mapping[str, Any] | None = None,
+    rectilinear: bool = False,
+    max_copy: int | str = "1GB",
+    unprotected: bool = False,
+    engine: Engine | EngineName | None = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> ViewSummary:
+    """Make a repository with a part of a version, whose chunks are references to those of the source.
+
+    No whole chunk is copied. Chunks that the box cuts are computed, and encoded with the same codecs. If the
+    box begins inside of a chunk, all chunks along this dimension are cut, because the chunks of an array have
+    one length. Then choose a box that begins with a chunk, or ``rectilinear``. Inline chunks are copied.
+    Virtual chunks of the source keep their locations.
+
+    A tag in the source, ``view.NAME.ID``, protects the chunks from its expirations and garbage collections.
+    Delete the tag when nobody needs the view. Only the newest version of the view is protected.
+
+    The same call again brings the view up to date in one commit, which has only what changed. A version by
+    tag or id never changes. Other nodes of the view stay. Readers authorise the containers of the result, see
+    ``Repository.open``.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to refer to.
+        target: The storage of the view, which is empty or has an earlier view. The view is on ``main``.
+        paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included.
+            Default: all arrays.
+        isel: Slices of positions by dimension, as in xarray. Default: all of each dimension.
+        sel: Slices of labels by dimension, which include their ends, as in xarray. Where the labels fall,
+            both orders of the ends work. Default: all of each dimension.
+        rectilinear: Whether an array whose box begins inside of a chunk gets chunks of unequal lengths, so
+            that only the chunks at the edges are copied. Its readers need zarr 3.2 or newer, and zarr's
+            option ``array.rectilinear_chunks``. Default: False.
+        max_copy: The most bytes of values to compute, before compression: a number or a text such as
+            ``"10GB"``. Default: ``"1GB"``.
+        unprotected: Whether the source gets no tag. Then reads of the view fail after the source has expired
+            the version and collected its chunks. A read-only source needs it. Default: False.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``, ``"spark"`` or
+            ``"sail"``. The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
+        progress: A `Progress`, which shows the tasks. The default, None, shows nothing.
+        dry_run: Whether to change nothing, and to return the numbers of chunks and bytes.
+
+    Returns:
+        What the view refers to and what was copied, as `ViewSummary`.
+
+    Raises:
+        InvalidInputError: The box is empty or is no box, or more than ``max_copy`` would be copied
+            (``invalid-argument``). ``unsupported-array`` if chunks of the source have no URL.
+        ReadOnlyError: The source is read-only, and ``unprotected`` is False (``read-only-storage``).
+        ConflictError: The target is no view, or its arrays have changes of their own
+            (``repo-info-updated``).
+        NodeNotFoundError: A path has no node.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import view_repository
+        >>> repo = frazil.Repository.create("archive")
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     options = {"shape": (9,), "chunks": (3,), "dtype": "i4", "dimension_names": ["x"]}
+        ...     zarr.create_array(store, name="t", **options)[:] = range(9)
+        >>> storage = frazil.in_memory_storage()
+        >>> view = view_repository(repo, storage, isel={"x": slice(3, 9)}, engine="inline")
+        >>> frazil.read(view.version.session(), "t").tolist(), view.copied
+        ([3, 4, 5, 6, 7, 8], 0)
+    """
+    run = _ViewRun(
+        Version.of(source),
+        target,
+        {
+            "paths": list(names_of(paths)),
+            "isel": {dim: record_of(each) for dim, each in (isel or {}).items()},
+            "sel": {dim: record_of(each) for dim, each in (sel or {}).items()},
+            "rectilinear": rectilinear,
+        },
+    )
+    return run.run(isel or {}, sel or {}, parse_bytes(max_copy), unprotected, dry_run, engine, progress)
+
+
+# The box along a dimension
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Axis:
+    """One dimension of an array of a view: the positions in the source, and how chunks become cells.
+
+    Cell j has the elements ``edges[j]`` to ``edges[j + 1]`` of the view. ``lengths`` are the lengths of
+    chunks in the metadata. For each chunk of the source, ``cell`` is the cell with just its elements, or -1;
+    ``first`` and ``last`` are the cells with elements of it, ``first`` > ``last`` if there are none.
+    """
+
+    positions: range
+    edges: I64
+    lengths: int | list[int]
+    cell: I64
+    first: I64
+    last: I64
+
+    @property
+    def whole(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which cells have the elements of exactly one chunk."""
+        whole = np.zeros(len(self.edges) - 1, np.bool_)
+        whole[self.cell[self.cell >= 0]] = True
+        return whole
+
+    @staticmethod
+    def of(length: int, lengths: int | list[int], positions: range, *, unequal: bool, clips: bool) -> _Axis:
+        """Return the axis of a dimension of ``length`` elements with these lengths of chunks.
+
+        ``unequal``: the cells may have unequal lengths. ``clips``: a single cell may be as short as the box.
+        """
+        count, borders = len(positions), edges_of(length, lengths)
+        # the number of positions before each border
+        cuts = np.clip(-(-(borders - positions.start) // positions.step), 0, count)
+        has_all = np.diff(cuts) == np.diff(borders)
+        nominal = (
+            np.full(len(has_all), lengths) if isinstance(lengths, int) else np.array(lengths[: len(has_all)])
+        )
+        out: int | list[int] = lengths
+        is_even = isinstance(lengths, int) and (positions.start % lengths == 0 or not count)
+        if isinstance(lengths, list) or (unequal and not (is_even and positions.step == 1)):
+            used = np.flatnonzero(np.diff(cuts))
+            edges = np.append(cuts[used], count)
+            out = np.where(has_all, nominal, np.diff(cuts))[used].tolist() or lengths
+        else:
+            edges = edges_of(count, lengths)
+            if clips and len(edges) == 2 and not (has_all & (np.diff(cuts) == count)).any():
+                out = count
+        at = np.searchsorted(edges[:-1], cuts[:-1])
+        at = np.minimum(at, max(len(edges) - 2, 0))
+        fits = has_all & (np.diff(cuts) > 0)
+        if len(edges) > 1:
+            fits &= (edges[at] == cuts[:-1]) & (edges[at + 1] == cuts[1:])
+        first = np.searchsorted(edges, cuts[:-1], "right") - 1
+        last = np.searchsorted(edges, cuts[1:], "left") - 1
+        last = np.where(np.diff(cuts) > 0, last, first - 1)
+        return _Axis(positions, edges, out, np.where(fits, at, -1), first, last)
+
+
+def edges_of(length: int, lengths: int | list[int]) -> I64:
+    """Return the borders of the chunks of a dimension: of k chunks k + 1 numbers, from 0 to ``length``."""
+    if isinstance(lengths, int):
+        return np.minimum(np.arange(-(-length // lengths) + 1, dtype=np.int64) * lengths, length)
+    ends = np.cumsum(np.array(lengths, np.int64))
+    return np.append(0, np.minimum(ends[: np.searchsorted(ends, length) + 1], length))[
+        : None if length else 1
+    ]
+
+
+def _range_of(positions: Any, dim: str, wanted: Any) -> range:
+    """Return positions along a dimension as a range that goes up and is not empty."""
+    where = positions
+    if isinstance(where, tuple) and len(where) > 1 and (np.diff(where) == where[1] - where[0]).all():
+        where = range(where[0], where[-1] + 1, where[1] - where[0]) if where[1] > where[0] else where
+    if not isinstance(wanted, slice) or not isinstance(where, range) or where.step < 1:
+        raise misfit(
+            f"the box must be a slice along {dim!r} whose positions go up in equal steps, got {wanted!r}. "
+            "Make one view for each part"
+        )
+    if not where:
+        raise misfit(f"the box must have a position along {dim!r}, got none in {wanted!r}")
+    return where
+
+
+# Arrays
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ViewArray:
+    """What a call makes of one array.
+
+    ``refs`` are the references to set, and ``removed`` the coordinates of those to delete. ``low`` and
+    ``high`` are the blocks of elements of the view to compute, shape (n, dimensions), of ``cells`` chunks.
+    ``chunks`` and ``bytes`` count all references of the view. ``urls`` are the objects of virtual chunks of
+    the source.
+    """
+
+    path: str
+    document: bytes
+    axes: tuple[_Axis, ...]
+    refs: ChunkTable
+    removed: U32
+    low: I64
+    high: I64
+    itemsize: int
+    cells: int
+    chunks: int
+    bytes: int
+    urls: list[str]
+
+    @property
+    def copied_bytes(self) -> int:
+        """The size of the values to compute."""
+        return int((self.high - self.low).prod(axis=1).sum()) * self.itemsize
+
+
+def _changed(table: ChunkTable, before: ChunkTable) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which references of a table an earlier table does not have."""
+    rows = before.find_chunks(table.index)
+    changed = rows < 0
+    both = np.flatnonzero(~changed)
+    changed[both] = ~table.same(both, before, rows[both])
+    return changed
+
+
+def _document(array: ArrayInfo, axes: Sequence[_Axis]) -> bytes:
+    """Return the metadata of the part of an array."""
+    shapes: list[Any] = [axis.lengths for axis in axes]
+    if any(isinstance(each, list) for each in shapes):
+        full = [
+            [each] * max(len(axis.edges) - 1, 1) if isinstance(each, int) else each
+            for each, axis in zip(shapes, axes, strict=True)
+        ]
+        # the reference refuses a single number for all chunks of a dimension
+        runs = [[[length, len(list(run))] for length, run in itertools.groupby(each)] for each in full]
+        grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": runs}}
+    else:
+        grid = {"name": "regular", "configuration": {"chunk_shape": shapes}}
+    shape = [int(axis.edges[-1]) for axis in axes]
+    return json.dumps({**array.document, "shape": shape, "chunk_grid": grid}).encode()
+
+
+def _axes(array: ArrayInfo, where: Sequence[range], *, rectilinear: bool) -> tuple[_Axis, ...]:
+    lengths = chunk_lengths(array.encoded())
+    first = array.document["codecs"][0]
+    inner = first["configuration"]["chunk_shape"] if first["name"] == SHARDING else None
+    columns = list(zip(array.shape, lengths, where, strict=True))
+    clips = inner is None
+    axes = tuple(_Axis.of(*each, unequal=rectilinear, clips=clips) for each in columns)
+    if rectilinear and inner is not None:  # a shard has whole inner chunks
+        fit = [
+            not isinstance(axis.lengths, list) or not (np.array(axis.lengths) % n).any()
+            for axis, n in zip(axes, inner, strict=True)
+        ]
+        axes = tuple(
+            axis if is_fit else _Axis.of(*each, unequal=False, clips=clips)
+            for axis, is_fit, each in zip(axes, fit, columns, strict=True)
+        )
+    return axes
+
+
+def _is_same_grid(array: ArrayInfo, axes: Sequence[_Axis], earlier: ArrayInfo, box: Any) -> bool:
+    """Return whether the cells that an earlier view has, except the last ones, have the same elements."""
+    names = ("data_type", "codecs", "fill_value", "storage_transformers")
+    if any(array.document.get(name) != earlier.document.get(name) for name in names):
+        return False
+    if [each[::2] for each in box or ()] != [[axis.positions.start, axis.positions.step] for axis in axes]:
+        return False
+    for axis, length, lengths in zip(axes, earlier.shape, chunk_lengths(earlier.encoded()), strict=True):
+        edges = edges_of(length, lengths)
+        count = min(len(edges), len(axis.edges)) - 1
+        if (
+            isinstance(lengths, int) != isinstance(axis.lengths, int)
+            or (edges[:count] != axis.edges[:count]).any()
+        ):
+            return False
+        if isinstance(lengths, int) and lengths != axis.lengths:
+            return False
+    return True
+
+
+def _references(table: ChunkTable, folder: str, urls: list[str]) -> ChunkTable:
+    """Return native references as virtual ones: ranges of the chunk files in a folder with this URL.
+
+    ``urls`` are the URLs of the virtual chunks of the table.
+    """
+    foreign = replace(table.foreign, locations=Ragged.of_text(urls))
+    is_native = table.kind == ChunkKind.NATIVE
+    if not is_native.any():
+        return replace(table, foreign=foreign)
+    prefix, names = folder.encode(), "".join(ids_to_text(table.chunk_ids)).encode()
+    files = len(table.chunk_ids)
+    rows = np.empty((files, len(prefix) + len(names) // files), np.uint8)
+    rows[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    rows[:, len(prefix) :] = np.frombuffer(names, np.uint8).reshape(files, -1)
+    own = VirtualObjects(
+        Ragged.from_lengths(rows.reshape(-1), np.full(files, rows.shape[1])),
+        Ragged.empty(files),
+        np.zeros(files, np.uint32),
+    )
+    return replace(
+        table,
+        kind=np.where(is_native, np.uint8(ChunkKind.VIRTUAL), table.kind),
+        source=np.where(is_native, table.source + np.uint32(len(foreign)), table.source),
+        chunk_ids=np.zeros((0, OBJECT_ID_BYTES), np.uint8),
+        foreign=VirtualObjects.concat([foreign, own]),
+    )
+
+
+def _copy_cells(fork: ForkSession, shared: Any, item: Any) -> Outcome:
+    """Compute blocks of cells: the task."""
+    source, axes = shared
+    path, low, high = item
+    old, new = Array(source, path), Array(fork, path)
+    written = 0
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        for start, stop in zip(low.tolist(), high.tolist(), strict=True):
+            part = [where[a:b] for where, a, b in zip(axes[path], start, stop, strict=True)]
+            values = old[tuple(slice(each.start, each[-1] + 1, each.step) for each in part)]
+            new[tuple(map(slice, start, stop))] = values
+            written += values.nbytes
+    return Outcome(chunks=len(low), bytes_read=written, bytes_written=written)
+
+
+def _cuts(array: _ViewArray) -> str:
+    """Return where the box cuts the chunks of an array."""
+    texts = []
+    for number, axis in enumerate(array.axes):
+        where, whole = axis.positions, int(axis.whole.sum())
+        if whole < len(axis.edges) - 1:
+            step = "" if where.step == 1 else f":{where.step}"
+            texts.append(
+                f"along dimension {number} the box {where.start}:{where.stop}{step} has {counted(whole, 'whole chunk')} "
+                f"in {counted(len(axis.edges) - 1, 'chunk')} of {axis.lengths}"
+            )
+    return " and ".join(texts)
+
+
+# The run
+
+
+@dataclass(eq=False)
+class _ViewRun:
+    """One call. ``request`` is what the record says of its arguments."""
+
+    version: Version
+    target: Storage
+    request: dict[str, Any]
+
+    @functools.cached_property
+    def source(self) -> Session:
+        """The session that reads the source."""
+        return self.version.session()
+
+    @functools.cached_property
+    def address(self) -> tuple[str, Any] | None:
+        """The URL of the chunk files of the source, and the store of a container for them."""
+        return address_of(self.version.repo.storage, CHUNKS)
+
+    def run(
+        self,
+        isel: Mapping[str, Any],
+        sel: Mapping[str, Any],
+        max_copy: int,
+        unprotected: bool,
+        dry_run: bool,
+        engine: Engine | EngineName | None,
+        progress: Progress | None,
+    ) -> ViewSummary:
+        """Plan, protect the source, and commit."""
+        repo = self.version.repo
+        if repo.storage.is_read_only and not (unprotected or dry_run):
+            raise ReadOnlyError(
+                f"the source must be writable, so that a tag can protect the chunks of the view, got "
+                f"{repo.storage.label()}, which is read-only",
+                ErrorKind.READ_ONLY_STORAGE,
+            ).with_remedy(
+                "Pass {}: then reads of the view fail after the source has collected its chunks",
+                argument(unprotected=True),
+            )
+        access = dict(context_of(repo).virtual.credentials)
+        if self.address is not None:
+            access[self.address[0]] = access_of(repo.storage)
+        view = base = None
+        if Repository.exists(self.target):
+            view = Repository.open(self.target, authorize_virtual_chunk_access=access)
+            base = view.readonly_session("main")
+        record = self._record(view, base)
+        arrays, boxes = self._boxes(isel, sel)
+        paths = [each.path for each in arrays]
+        hashed = digest(self.source, paths)
+        is_same = record.get("request") == self.request and record.get("digest") == hashed
+        tags = self._tags(record)
+        is_protected = tags.get(record.get("tag", "")) == record.get("snapshot")
+        plan = self._plan(arrays, boxes, record, base)
+        containers = self._containers(plan)
+        summary = ViewSummary(
+            None,
+            len(plan),
+            sum(each.chunks for each in plan),
+            sum(each.bytes for each in plan),
+            sum(each.cells for each in plan),
+            sum(each.copied_bytes for each in plan),
+            tuple(each.url_prefix for each in containers),
+        )
+        if summary.copied_bytes > max_copy:
+            largest = max(plan, key=lambda each: each.copied_bytes)
+            raise misfit(
+                f"the box must cut chunks with at most {size(max_copy)} of values, got "
+                f"{size(summary.copied_bytes)}, most of them of `{largest.path}`: {_cuts(largest)}"
+            ).with_remedy(
+                "Choose a box that begins and ends with chunks, or a larger {}, or {}",
+                argument(max_copy=...),
+                argument(rectilinear=True),
+            )
+        if dry_run:
+            return summary
+        if view is not None and base is not None and is_same and (is_protected or unprotected):
+            tag = record.get("tag") if is_protected else None
+            version = Version(view, base.snapshot_id, "main")
+            return replace(summary, version=version, tag=tag, done_before=True)
+        name = record.get("name") or self._name()
+        prefix = f"{TAG}{name}."
+        tag = None if unprotected else self._protect(prefix)
+        try:
+            view = self._opened(view, containers, access)
+            written = {
+                "source": without_folders(storage_label(repo.storage)),
+                "branch": self.version.branch,
+                "snapshot": self.version.snapshot_id,
+                "digest": hashed,
+                "request": self.request,
+                "name": name,
+                "tag": tag,
+                "boxes": {
+                    path: [[each.start, each.stop, each.step] for each in box] for path, box in boxes.items()
+                },
+            }
+            job = Job(
+                _NAME,
+                Target(view),
+                functools.partial(self._prepare, plan, written, base, record),
+                _copy_cells,
+                parameters={**self.request, "tag": tag},
+                inputs=(
+                    Input(
+                        storage_label(repo.storage),
+                        self.version.branch,
+                        self.version.snapshot_id,
+                        tuple(paths),
+                        hashed,
+                    ),
+                ),
+                writes=tuple(paths),
+                message=f"View of {self.version.place()}",
+            )
+            result = run_job(job, engine, progress=progress)
+        except OutcomeUnknownError:
+            raise  # the view may be there
+        except Exception:
+            if tag is not None and tag != record.get("tag"):
+                with suppress(IcechunkError):
+                    repo.delete_tag(tag)
+            raise
+        for old in self._tags({"name": name}).keys() - {tag}:
+            with suppress(IcechunkError):  # the next refresh deletes it
+                repo.delete_tag(old)
+        prefixes = tuple(view.config.virtual_chunk_containers or {})
+        return replace(summary, version=result.version, tag=tag, containers=prefixes)
+
+    def _record(self, view: Repository | None, base: Session | None) -> dict[str, Any]:
+        """Return the record of an earlier call; empty for a new view. Raises ``ConflictError``."""
+        if view is None or base is None:
+            return {}
+        nodes = base.workspace.node_table()
+        root = base.workspace.node("/")
+        attributes = {} if root is None else json.loads(root.user_data).get("attributes") or {}
+        record: dict[str, Any] = attributes.get(RECORD) or {}
+        if not record:
+            if len(nodes) > 1:
+                raise self._foreign("a repository that is no view. Choose another storage")
+            return {}
+        info, tip = context_of(view).catalog.repo_info(), id_from_text(base.snapshot_id)
+        for entry in mentioning(info, tip, JOB, _NAME):
+            job = job_record(entry.metadata, id_to_text(entry.id))
+            if job is not None and job.name == _NAME:
+                after = view.readonly_session(snapshot_id=id_to_text(entry.id))
+                if digest(after, job.outputs) != digest(base, job.outputs):
+                    raise self._foreign(
+                        "a view whose arrays were changed after the commit of the view. Move these changes "
+                        "to other arrays, and reset the branch `main` of the view to this commit"
+                    )
+                break
+        return record
+
+    def _foreign(self, has: str) -> ConflictError:
+        return ConflictError(
+            message=f"target must be empty or have an earlier view, got {self.target.label()} with {has}",
+            kind=ErrorKind.REPO_INFO_UPDATED,
+        )
+
+    def _boxes(
+        self, isel: Mapping[str, Any], sel: Mapping[str, Any]
+    ) -> tuple[list[ArrayInfo], dict[str, list[range]]]:
+        """Return the arrays, and for each one the positions along its dimensions."""
+        arrays = with_companions(self.source, arrays_below(self.source, names_of(self.request["paths"])))
+        if not arrays:
+            raise misfit("paths must name at least one array, got none")
+        require_dimensions([*isel, *sel], arrays)
+        if both := sorted(set(isel) & set(sel)):
+            raise conflicting(f"A dimension must be in isel or in sel, got {both[0]!r} in both")
+
+        @functools.cache
+        def positions(group: str, dim: str, row: int, length: int) -> range:
+            array = arrays[row]
+            if dim in isel:
+                return _range_of(positions_by_number(isel[dim], array, dim), dim, isel[dim])
+            wanted = sel[dim]
+            coordinate = coordinate_of(self.source, array, dim)
+            if (
+                isinstance(wanted, slice)
+                and coordinate is not None
+                and None not in (wanted.start, wanted.stop)
+            ):
+                found = positions_by_label(self.source, array, dim, wanted, None)
+                labels = coordinate_values(self.source, coordinate)
+                if (
+                    not isinstance(found, int)
+                    and not len(found)
+                    and len(labels) > 1
+                    and labels[0] > labels[-1]
+                ):
+                    wanted = slice(wanted.stop, wanted.start, wanted.step)
+            return _range_of(positions_by_label(self.source, array, dim, wanted, None), dim, sel[dim])
+
+        seen: dict[tuple[str, str, int], int] = {}
+        boxes: dict[str, list[range]] = {}
+        for row, array in enumerate(arrays):
+            boxes[array.path] = [
+                positions(array.group, dim, seen.setdefault((array.group, dim, length), row), length)
+                if dim in isel or dim in sel
+                else range(length)
+                for dim, length in zip(array.dims, array.shape, strict=True)
+            ]
+        return arrays, boxes
+
+    def _plan(
+        self,
+        arrays: Sequence[ArrayInfo],
+        boxes: Mapping[str, Sequence[range]],
+        record: Mapping[str, Any],
+        base: Session | None,
+    ) -> list[_ViewArray]:
+        before: Session | None = None
+        if record:
+            with suppress(IcechunkError):  # without the version, all cells at edges are computed again
+                before = self.version.repo.readonly_session(snapshot_id=record["snapshot"])
+        plan = []
+        for array in arrays:
+            axes = _axes(array, boxes[array.path], rectilinear=self.request["rectilinear"])
+            earlier = None
+            if base is not None and base.workspace.is_array(array.path):
+                earlier = ArrayInfo(
+                    array.path, json.loads(base.workspace.require_array(array.path).user_data)
+                )
+                earlier = earlier if earlier.ndim == array.ndim else None
+            box = (record.get("boxes") or {}).get(array.path)
+            is_same = earlier is not None and _is_same_grid(array, axes, earlier, box)
+            old = before if is_same and before is not None and before.workspace.is_array(array.path) else None
+            plan.append(self._array(array, axes, base if earlier else None, old, earlier))
+        return plan
+
+    def _array(
+        self,
+        array: ArrayInfo,
+        axes: tuple[_Axis, ...],
+        base: Session | None,
+        before: Session | None,
+        earlier: ArrayInfo | None,
+    ) -> _ViewArray:
+        """Return what to do for an array. ``before`` is the version that the cells at edges are of."""
+        table = self.source.chunk_table(array.path)
+        present = ChunkTable.empty(array.ndim) if base is None else base.chunk_table(array.path)
+        cells = tuple(len(axis.edges) - 1 for axis in axes)
+        columns = [axis.cell[table.index[:, number]] for number, axis in enumerate(axes)]
+        index = np.stack(columns, axis=1) if axes else table.index.astype(np.int64)
+        whole = (index >= 0).all(axis=1)
+        refs = replace(table.select_chunks(whole), index=index[whole].astype(np.uint32))
+        if self.address is None and (refs.kind == ChunkKind.NATIVE).any():
+            raise InvalidInputError(
+                f"the chunks of `{array.path}` must have URLs, but they are in "
+                f"{self.version.repo.storage.label()}. Copy the repository to a folder or a bucket first",
+                ErrorKind.UNSUPPORTED_ARRAY,
+            )
+        refs = refs.prune()
+        urls = context_of(self.version.repo).virtual.urls(refs.foreign.locations.texts())
+        refs = _references(refs, self.address[0] if self.address else "", urls)
+        touched = self._touched(array, axes, table, before, earlier)
+        low, high = (np.zeros((0, array.ndim), np.int64),) * 2
+        if len(touched):
+            corner = touched.min(axis=0)
+            mask = np.zeros(touched.max(axis=0) - corner + 1, np.bool_)
+            mask[tuple((touched - corner).T)] = True
+            low, high = (each + corner for each in mask_boxes(mask))
+            itemsize = Array(self.source, array.path).dtype.itemsize
+            largest = itemsize * math.prod(int(np.diff(axis.edges).max()) for axis in axes)
+            block = block_shape(cells, (1,) * array.ndim, largest, _BLOCK)
+            low, high = split_boxes(low, high, block)
+            low, high = (
+                np.stack([axis.edges[each[:, number]] for number, axis in enumerate(axes)], axis=1)
+                for each in (low, high)
+            )
+        gone = refs.find_chunks(present.index) < 0
+        if before is not None:  # the cells at edges that stay
+            stays = np.zeros(len(present), np.bool_)
+            inside = within(present.index, cells)
+            is_cut = self._is_cut(axes, present.index[inside])
+            stays[inside] = is_cut
+            if len(touched):
+                again = ChunkTable.from_absent(touched.astype(np.uint32))
+                stays &= again.find_chunks(present.index) < 0
+            gone &= ~stays
+        gone &= within(present.index, cells)  # the commit drops the others
+        changed = _changed(refs, present)
+        return _ViewArray(
+            array.path,
+            _document(array, axes),
+            axes,
+            refs.select_chunks(changed),
+            present.index[gone],
+            low,
+            high,
+            Array(self.source, array.path).dtype.itemsize,
+            len(touched),
+            len(refs),
+            int(refs.length.sum()),
+            urls,
+        )
+
+    @staticmethod
+    def _is_cut(axes: Sequence[_Axis], index: U32 | I64) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which cells are cut by the box."""
+        cut = np.zeros(len(index), np.bool_)
+        for number, axis in enumerate(axes):
+            cut |= ~axis.whole[index[:, number]]
+        return cut
+
+    def _touched(
+        self,
+        array: ArrayInfo,
+        axes: tuple[_Axis, ...],
+        table: ChunkTable,
+        before: Session | None,
+        earlier: ArrayInfo | None,
+    ) -> I64:
+        """Return the cells at edges to compute: those with elements of chunks that have changed."""
+        if all(axis.whole.all() for axis in axes):
+            return np.zeros((0, array.ndim), np.int64)
+        index = table.index
+        if before is not None and earlier is not None:
+            old = before.chunk_table(array.path)
+            rows = _changed(table, old)
+            for number, (axis, length) in enumerate(zip(axes, earlier.shape, strict=True)):
+                end = min(length, len(axis.positions))
+                if length != len(axis.positions) and end:  # the last cell had, or gets, other elements
+                    cell = int(np.searchsorted(axis.edges, end, "left")) - 1
+                    own = table.index[:, number]
+                    rows |= (axis.first[own] <= cell) & (cell <= axis.last[own])
+            gone = old.index[table.find_chunks(old.index) < 0]
+            gone = gone[within(gone, [len(axis.cell) for axis in axes])]
+            index = np.concatenate([table.index[rows], gone])
+        ends = [
+            (axis.first[index[:, number]], axis.last[index[:, number]]) for number, axis in enumerate(axes)
+        ]
+        has = np.ones(len(index), np.bool_)
+        for first, last in ends:
+            has &= first <= last
+        corners = [np.stack(each, axis=1)[has] for each in itertools.product(*ends)]
+        found = np.unique(np.concatenate(corners), axis=0)
+        return found[self._is_cut(axes, found)]
+
+    def _containers(self, plan: Sequence[_ViewArray]) -> list[VirtualChunkContainer]:
+        """Return the containers of the references."""
+        out: dict[str, VirtualChunkContainer] = {}
+        for container in context_of(self.version.repo).virtual.containers:
+            prefix = container.url_prefix
+            if any(url.startswith(prefix) for each in plan for url in each.urls):
+                out[prefix] = VirtualChunkContainer(prefix, container.store)
+        if self.address is not None:
+            out[self.address[0]] = VirtualChunkContainer(*self.address)
+        return list(out.values())
+
+    def _name(self) -> str:
+        """Return a name for the view in the source: of the folder or prefix of the target, and a hash."""
+        label = storage_label(self.target)
+        folder = re.sub(r"[^A-Za-z0-9-]+", "-", label.rstrip("/").rpartition("/")[2]).strip("-")[:32]
+        return f"{folder or _NAME}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+
+    def _tags(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """Return the tags of the view in the source, with their snapshots."""
+        if not record.get("name"):
+            return {}
+        tags = context_of(self.version.repo).catalog.repo_info().tags
+        prefix = f"{TAG}{record['name']}."
+        return {name: id_to_text(id_) for name, id_ in tags.items() if name.startswith(prefix)}
+
+    def _protect(self, prefix: str) -> str:
+        """Return a tag of the source at the version, which is created if there is none."""
+        name = prefix.removeprefix(TAG).removesuffix(".")
+        for tag, snapshot in self._tags({"name": name}).items():
+            if snapshot == self.version.snapshot_id:
+                return tag
+        tag = f"{prefix}{id_to_text(new_object_id())[:8]}"  # the name of a deleted tag cannot be used again
+        self.version.repo.create_tag(tag, self.version.snapshot_id)
+        return tag
+
+    def _opened(
+        self, view: Repository | None, containers: Sequence[VirtualChunkContainer], access: Any
+    ) -> Repository:
+        """Return the repository of the view, with the containers in its saved configuration."""
+        if view is None:
+            view = Repository.create(self.target, authorize_virtual_chunk_access=access)
+        config = view.config
+        for each in containers:
+            config.set_virtual_chunk_container(each)
+        view = view.reopen(config)
+        view.save_config()
+        return view
+
+    def _prepare(
+        self,
+        plan: Sequence[_ViewArray],
+        record: dict[str, Any],
+        base: Session | None,
+        earlier: Mapping[str, Any],
+        session: Session,
+    ) -> Tasks:
+        """Set metadata and references, and return the tasks for the cells at edges."""
+        if base is not None and session.snapshot_id != base.snapshot_id:
+            raise self._foreign("a commit during the call. Run it again")
+        workspace, source = session.workspace, self.source.workspace
+        paths = {each.path for each in plan}
+        for path in sorted((earlier.get("boxes") or {}).keys() - paths):
+            if workspace.is_array(path):
+                workspace.delete_node(path)
+        groups_above = {
+            "/".join(path.split("/")[:end]) or "/" for path in paths for end in range(1, path.count("/") + 1)
+        }
+        for path in sorted(groups_above):
+            node = source.node(path)
+            document = (
+                {"zarr_format": 3, "node_type": "group"} if node is None else json.loads(node.user_data)
+            )
+            if path == "/":
+                document["attributes"] = {**(document.get("attributes") or {}), RECORD: record}
+            workspace.set_node(path, json.dumps(document).encode())
+        items: list[Any] = []
+        for each in plan:
+            workspace.set_node(each.path, each.document)
+            if len(each.removed):
+                workspace.delete_refs(each.path, each.removed)
+            if len(each.refs):
+                workspace.set_refs(each.path, each.refs)
+            work = (each.high - each.low).prod(axis=1) * each.itemsize
+            bounds = groups(work, _TASK).tolist()
+            items += [(each.path, each.low[a:b], each.high[a:b]) for a, b in itertools.pairwise(bounds)]
+        shared = (self.source, {each.path: [axis.positions for axis in each.axes] for each in plan})
+        return Tasks(items, shared)
