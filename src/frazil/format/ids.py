@@ -97,18 +97,18 @@ def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     count, size = ids.shape
     # One text of all ids is split, which is twice as fast as the conversion of an array of texts.
     lines = np.full((count, _TEXT_LENGTH[size] + 1), ord(" "), np.uint8)
-    lines[:, :-1] = _digits(ids)
+    lines[:, :-1] = id_characters(ids)
     return lines.tobytes().decode().split()
 
 
 def id_texts(ids: NDArray[np.uint8]) -> NDArray[np.str_]:
     """Return the text forms of a matrix of ids of shape (n, size), as an array of texts."""
-    digits = _digits(ids).astype(np.uint32)
+    digits = id_characters(ids).astype(np.uint32)
     texts: NDArray[np.str_] = digits.view(f"U{digits.shape[1]}").reshape(len(ids))
     return texts
 
 
-def _digits(ids: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def id_characters(ids: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the characters of the text forms, uint8 of shape (n, length)."""
     count, size = ids.shape
     length = _TEXT_LENGTH[size]

@@ -27,7 +27,7 @@ import zarr
 from frazil.arguments import conflicting, misfit, parse_bytes
 from frazil.arrays.array import Array
 from frazil.changes.zarr_metadata import chunk_lengths
-from frazil.display import Shown, counted
+from frazil.display import Shown
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -38,22 +38,12 @@ from frazil.errors import (
 )
 from frazil.format.chunk_table import ChunkTable, VirtualObjects, within
 from frazil.format.columns import I64, U32, Ragged
-from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_from_text, id_to_text, ids_to_text
+from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_characters, id_from_text, id_to_text
 from frazil.format.manifest import ChunkKind
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import block_shape, groups, mask_boxes, split_boxes
 from frazil.jobs.engine import Engine, EngineName
-from frazil.jobs.job import (
-    Input,
-    Job,
-    Source,
-    Target,
-    Tasks,
-    Version,
-    digest,
-    takes_versions,
-    without_folders,
-)
+from frazil.jobs.job import Job, Source, Target, Tasks, Version, digest, takes_versions, without_folders
 from frazil.jobs.job_history import job_record
 from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress, Summary, size, with_size
@@ -62,8 +52,6 @@ from frazil.pipeline.transform.arrays import (
     SHARDING,
     ArrayInfo,
     arrays_below,
-    coordinate_of,
-    coordinate_values,
     names_of,
     record_of,
     require_dimensions,
@@ -76,6 +64,10 @@ from frazil.repository.catalog.history_records import JOB
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.settings.config import VirtualChunkContainer
+from frazil.repository.settings.manifest_config import (
+    ManifestConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
+)
 from frazil.storage.base import Storage, storage_label
 from frazil.storage.foreign_objects import access_of, address_of
 
@@ -160,9 +152,8 @@ def view_repository(
         target: The storage of the view, which is empty or has an earlier view. The view is on ``main``.
         paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included.
             Default: all arrays.
-        isel: Slices of positions by dimension, as in xarray. Default: all of each dimension.
-        sel: Slices of labels by dimension, which include their ends, as in xarray. Where the labels fall,
-            both orders of the ends work. Default: all of each dimension.
+        isel: Slices of positions by dimension, as in xarray. Default: all.
+        sel: Slices of labels by dimension, which include their ends, as in xarray. Default: all.
         rectilinear: Whether an array whose box begins inside of a chunk gets chunks of unequal lengths, so
             that only the chunks at the edges are copied. Its readers need zarr 3.2 or newer, and zarr's
             option ``array.rectilinear_chunks``. Default: False.
@@ -272,6 +263,10 @@ class _Axis:
         return _Axis(positions, edges, out, np.where(fits, at, -1), first, last)
 
 
+def _bounds(positions: range) -> list[int]:
+    return [positions.start, positions.stop, positions.step]
+
+
 def edges_of(length: int, lengths: int | list[int]) -> I64:
     """Return the borders of the chunks of a dimension: of k chunks k + 1 numbers, from 0 to ``length``."""
     if isinstance(lengths, int):
@@ -280,21 +275,6 @@ def edges_of(length: int, lengths: int | list[int]) -> I64:
     return np.append(0, np.minimum(ends[: np.searchsorted(ends, length) + 1], length))[
         : None if length else 1
     ]
-
-
-def _range_of(positions: Any, dim: str, wanted: Any) -> range:
-    """Return positions along a dimension as a range that goes up and is not empty."""
-    where = positions
-    if isinstance(where, tuple) and len(where) > 1 and (np.diff(where) == where[1] - where[0]).all():
-        where = range(where[0], where[-1] + 1, where[1] - where[0]) if where[1] > where[0] else where
-    if not isinstance(wanted, slice) or not isinstance(where, range) or where.step < 1:
-        raise misfit(
-            f"the box must be a slice along {dim!r} whose positions go up in equal steps, got {wanted!r}. "
-            "Make one view for each part"
-        )
-    if not where:
-        raise misfit(f"the box must have a position along {dim!r}, got none in {wanted!r}")
-    return where
 
 
 # Arrays
@@ -379,7 +359,7 @@ def _is_same_grid(array: ArrayInfo, axes: Sequence[_Axis], earlier: ArrayInfo, b
     names = ("data_type", "codecs", "fill_value", "storage_transformers")
     if any(array.document.get(name) != earlier.document.get(name) for name in names):
         return False
-    if [each[::2] for each in box or ()] != [[axis.positions.start, axis.positions.step] for axis in axes]:
+    if [each[::2] for each in box or ()] != [_bounds(axis.positions)[::2] for axis in axes]:
         return False
     for axis, length, lengths in zip(axes, earlier.shape, chunk_lengths(earlier.encoded()), strict=True):
         edges = edges_of(length, lengths)
@@ -403,16 +383,10 @@ def _references(table: ChunkTable, folder: str, urls: list[str]) -> ChunkTable:
     is_native = table.kind == ChunkKind.NATIVE
     if not is_native.any():
         return replace(table, foreign=foreign)
-    prefix, names = folder.encode(), "".join(ids_to_text(table.chunk_ids)).encode()
-    files = len(table.chunk_ids)
-    rows = np.empty((files, len(prefix) + len(names) // files), np.uint8)
-    rows[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-    rows[:, len(prefix) :] = np.frombuffer(names, np.uint8).reshape(files, -1)
-    own = VirtualObjects(
-        Ragged.from_lengths(rows.reshape(-1), np.full(files, rows.shape[1])),
-        Ragged.empty(files),
-        np.zeros(files, np.uint32),
-    )
+    names, prefix = id_characters(table.chunk_ids), np.frombuffer(folder.encode(), np.uint8)
+    rows = np.concatenate([np.broadcast_to(prefix, (len(names), len(prefix))), names], axis=1)
+    texts = Ragged.from_lengths(rows.reshape(-1), np.full(len(rows), rows.shape[1]))
+    own = VirtualObjects(texts, Ragged.empty(len(rows)), np.zeros(len(rows), np.uint32))
     return replace(
         table,
         kind=np.where(is_native, np.uint8(ChunkKind.VIRTUAL), table.kind),
@@ -435,20 +409,6 @@ def _copy_cells(fork: ForkSession, shared: Any, item: Any) -> Outcome:
             new[tuple(map(slice, start, stop))] = values
             written += values.nbytes
     return Outcome(chunks=len(low), bytes_read=written, bytes_written=written)
-
-
-def _cuts(array: _ViewArray) -> str:
-    """Return where the box cuts the chunks of an array."""
-    texts = []
-    for number, axis in enumerate(array.axes):
-        where, whole = axis.positions, int(axis.whole.sum())
-        if whole < len(axis.edges) - 1:
-            step = "" if where.step == 1 else f":{where.step}"
-            texts.append(
-                f"along dimension {number} the box {where.start}:{where.stop}{step} has {counted(whole, 'whole chunk')} "
-                f"in {counted(len(axis.edges) - 1, 'chunk')} of {axis.lengths}"
-            )
-    return " and ".join(texts)
 
 
 # The run
@@ -505,8 +465,8 @@ class _ViewRun:
         paths = [each.path for each in arrays]
         hashed = digest(self.source, paths)
         is_same = record.get("request") == self.request and record.get("digest") == hashed
-        tags = self._tags(record)
-        is_protected = tags.get(record.get("tag", "")) == record.get("snapshot")
+        name = record.get("name") or self._name()
+        is_protected = bool(record) and self._tags(name).get(record["tag"]) == record["snapshot"]
         plan = self._plan(arrays, boxes, record, base)
         containers = self._containers(plan)
         summary = ViewSummary(
@@ -519,14 +479,14 @@ class _ViewRun:
             tuple(each.url_prefix for each in containers),
         )
         if summary.copied_bytes > max_copy:
-            largest = max(plan, key=lambda each: each.copied_bytes)
             raise misfit(
                 f"the box must cut chunks with at most {size(max_copy)} of values, got "
-                f"{size(summary.copied_bytes)}, most of them of `{largest.path}`: {_cuts(largest)}"
+                f"{size(summary.copied_bytes)}, most of them of "
+                f"`{max(plan, key=lambda each: each.copied_bytes).path}`"
             ).with_remedy(
-                "Choose a box that begins and ends with chunks, or a larger {}, or {}",
-                argument(max_copy=...),
+                "Choose a box that begins with a chunk along each dimension, or pass {} or a larger {}",
                 argument(rectilinear=True),
+                argument(max_copy=...),
             )
         if dry_run:
             return summary
@@ -534,9 +494,7 @@ class _ViewRun:
             tag = record.get("tag") if is_protected else None
             version = Version(view, base.snapshot_id, "main")
             return replace(summary, version=version, tag=tag, done_before=True)
-        name = record.get("name") or self._name()
-        prefix = f"{TAG}{name}."
-        tag = None if unprotected else self._protect(prefix)
+        tag = None if unprotected else self._protect(name)
         try:
             view = self._opened(view, containers, access)
             written = {
@@ -547,9 +505,7 @@ class _ViewRun:
                 "request": self.request,
                 "name": name,
                 "tag": tag,
-                "boxes": {
-                    path: [[each.start, each.stop, each.step] for each in box] for path, box in boxes.items()
-                },
+                "boxes": {path: [_bounds(each) for each in box] for path, box in boxes.items()},
             }
             job = Job(
                 _NAME,
@@ -557,15 +513,7 @@ class _ViewRun:
                 functools.partial(self._prepare, plan, written, base, record),
                 _copy_cells,
                 parameters={**self.request, "tag": tag},
-                inputs=(
-                    Input(
-                        storage_label(repo.storage),
-                        self.version.branch,
-                        self.version.snapshot_id,
-                        tuple(paths),
-                        hashed,
-                    ),
-                ),
+                inputs=(self.version.input(paths),),
                 writes=tuple(paths),
                 message=f"View of {self.version.place()}",
             )
@@ -577,7 +525,7 @@ class _ViewRun:
                 with suppress(IcechunkError):
                     repo.delete_tag(tag)
             raise
-        for old in self._tags({"name": name}).keys() - {tag}:
+        for old in self._tags(name).keys() - {tag}:
             with suppress(IcechunkError):  # the next refresh deletes it
                 repo.delete_tag(old)
         prefixes = tuple(view.config.virtual_chunk_containers or {})
@@ -625,39 +573,33 @@ class _ViewRun:
         if both := sorted(set(isel) & set(sel)):
             raise conflicting(f"A dimension must be in isel or in sel, got {both[0]!r} in both")
 
-        @functools.cache
-        def positions(group: str, dim: str, row: int, length: int) -> range:
-            array = arrays[row]
-            if dim in isel:
-                return _range_of(positions_by_number(isel[dim], array, dim), dim, isel[dim])
-            wanted = sel[dim]
-            coordinate = coordinate_of(self.source, array, dim)
-            if (
-                isinstance(wanted, slice)
-                and coordinate is not None
-                and None not in (wanted.start, wanted.stop)
-            ):
-                found = positions_by_label(self.source, array, dim, wanted, None)
-                labels = coordinate_values(self.source, coordinate)
-                if (
-                    not isinstance(found, int)
-                    and not len(found)
-                    and len(labels) > 1
-                    and labels[0] > labels[-1]
-                ):
-                    wanted = slice(wanted.stop, wanted.start, wanted.step)
-            return _range_of(positions_by_label(self.source, array, dim, wanted, None), dim, sel[dim])
-
-        seen: dict[tuple[str, str, int], int] = {}
+        known: dict[tuple[str, str | None, int], range] = {}  # labels are read once
         boxes: dict[str, list[range]] = {}
-        for row, array in enumerate(arrays):
-            boxes[array.path] = [
-                positions(array.group, dim, seen.setdefault((array.group, dim, length), row), length)
-                if dim in isel or dim in sel
-                else range(length)
-                for dim, length in zip(array.dims, array.shape, strict=True)
-            ]
+        for array in arrays:
+            keys = [(array.group, *each) for each in zip(array.dims, array.shape, strict=True)]
+            for key in (each for each in keys if each not in known):
+                known[key] = self._positions(array, key[1], key[2], isel, sel)
+            boxes[array.path] = [known[key] for key in keys]
         return arrays, boxes
+
+    def _positions(self, array: ArrayInfo, dim: str | None, length: int, isel: Any, sel: Any) -> range:
+        """Return the positions of the box along a dimension: not empty, and going up."""
+        wanted: Any = None
+        if dim in isel:
+            wanted, where = isel[dim], positions_by_number(isel[dim], array, dim)
+        elif dim in sel:
+            wanted, where = sel[dim], positions_by_label(self.source, array, dim, sel[dim], None)
+        else:
+            return range(length)
+        steps = np.unique(np.diff(where)).tolist() if isinstance(where, tuple) else []
+        if len(steps) == 1 and steps[0] > 0:
+            where = range(where[0], where[-1] + 1, steps[0])
+        if not isinstance(wanted, slice) or not isinstance(where, range) or not where or where.step < 1:
+            raise misfit(
+                f"the box must be a slice along {dim!r} with positions that go up in equal steps, got "
+                f"{wanted!r}, which selects {'none' if where in (range(0), ()) else 'others'}"
+            )
+        return where
 
     def _plan(
         self,
@@ -707,7 +649,7 @@ class _ViewRun:
                 f"{self.version.repo.storage.label()}. Copy the repository to a folder or a bucket first",
                 ErrorKind.UNSUPPORTED_ARRAY,
             )
-        refs = refs.prune()
+        refs = refs.prune() if len(refs) < len(table) else refs
         urls = context_of(self.version.repo).virtual.urls(refs.foreign.locations.texts())
         refs = _references(refs, self.address[0] if self.address else "", urls)
         touched = self._touched(array, axes, table, before, earlier)
@@ -811,21 +753,17 @@ class _ViewRun:
         folder = re.sub(r"[^A-Za-z0-9-]+", "-", label.rstrip("/").rpartition("/")[2]).strip("-")[:32]
         return f"{folder or _NAME}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
-    def _tags(self, record: Mapping[str, Any]) -> dict[str, str]:
-        """Return the tags of the view in the source, with their snapshots."""
-        if not record.get("name"):
-            return {}
+    def _tags(self, name: str) -> dict[str, str]:
+        """Return the tags of a view in the source, with their snapshots."""
         tags = context_of(self.version.repo).catalog.repo_info().tags
-        prefix = f"{TAG}{record['name']}."
-        return {name: id_to_text(id_) for name, id_ in tags.items() if name.startswith(prefix)}
+        return {tag: id_to_text(id_) for tag, id_ in tags.items() if tag.startswith(f"{TAG}{name}.")}
 
-    def _protect(self, prefix: str) -> str:
+    def _protect(self, name: str) -> str:
         """Return a tag of the source at the version, which is created if there is none."""
-        name = prefix.removeprefix(TAG).removesuffix(".")
-        for tag, snapshot in self._tags({"name": name}).items():
+        for tag, snapshot in self._tags(name).items():
             if snapshot == self.version.snapshot_id:
                 return tag
-        tag = f"{prefix}{id_to_text(new_object_id())[:8]}"  # the name of a deleted tag cannot be used again
+        tag = f"{TAG}{name}.{id_to_text(new_object_id())[:8]}"  # a name of a deleted tag is never used again
         self.version.repo.create_tag(tag, self.version.snapshot_id)
         return tag
 
@@ -840,7 +778,12 @@ class _ViewRun:
             config.set_virtual_chunk_container(each)
         view = view.reopen(config)
         view.save_config()
-        return view
+        # Names of chunk files are random: no dictionary makes them smaller, and each manifest would try one.
+        config.manifest = config.manifest or ManifestConfig()
+        config.manifest.virtual_chunk_location_compression = ManifestVirtualChunkLocationCompressionConfig(
+            min_num_chunks=1 << 32
+        )
+        return view.reopen(config)
 
     def _prepare(
         self,
@@ -879,5 +822,5 @@ class _ViewRun:
             work = (each.high - each.low).prod(axis=1) * each.itemsize
             bounds = groups(work, _TASK).tolist()
             items += [(each.path, each.low[a:b], each.high[a:b]) for a, b in itertools.pairwise(bounds)]
-        shared = (self.source, {each.path: [axis.positions for axis in each.axes] for each in plan})
-        return Tasks(items, shared)
+        positions = {each.path: [axis.positions for axis in each.axes] for each in plan}
+        return Tasks(items, (self.source, positions) if items else None)
