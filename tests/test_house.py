@@ -69,7 +69,7 @@ pipeline.reductions: ROOMS jobs pipeline.derivation pipeline.transform
 pipeline.validation: ROOMS jobs pipeline.reductions
 pipeline.publishing: ROOMS jobs pipeline.derivation pipeline.validation
 pipeline.provenance: ROOMS jobs pipeline.publishing
-pipeline.replication: ROOMS jobs maintenance survey readers
+pipeline.replication: ROOMS jobs maintenance survey readers pipeline.transform
 pipeline.definition: ROOMS jobs pipeline.derivation pipeline.ingest pipeline.validation pipeline.publishing \
     pipeline.provenance
 pipeline.__init__: jobs OPERATIONS

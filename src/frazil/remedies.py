@@ -28,6 +28,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "branch_protections": Operation("Repository.branch_protections", "protect {at}"),
     "compact": Operation("Repository.upkeep.compact", "compact {at}@{branch}", is_plan=True),
     "create": Operation("Repository.create", "init {at}"),
+    "delete_tag": Operation("Repository.delete_tag", "tag {at} {tag} --delete"),
     "exists": Operation("Repository.exists", "status {at}"),
     "feature_flags": Operation("Repository.feature_flags", "inspect {at} --repo"),
     "fetch_config": Operation("Repository.fetch_config", "config {at}"),

@@ -258,6 +258,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
     "move data": (
         Verb("copy", "moves", "copy a repository, or bring a copy up to date", "pipeline"),
         Verb("clone", "moves", "make a new repository with the files of another one", "pipeline"),
+        Verb("view", "moves", "make a repository that refers to the chunks of another one", "pipeline"),
         Verb("export", "moves", "write a version as a Zarr store or a NetCDF file", "pipeline"),
         Verb("adopt", "moves", "make a version of a Zarr store, without a copy"),
         Verb("rechunk", "moves", "store arrays in other chunks", "pipeline"),

@@ -12,6 +12,7 @@ import click
 
 from frazil.cli import arguments as args
 from frazil.cli.command import Output, argument, option, picked, table, verb
+from frazil.cli.cells import SELECTION
 from frazil.cli.contents import sizes_below
 from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, emit_tip, storage_of
 from frazil.display import counted
@@ -19,7 +20,7 @@ from frazil.errors import InvalidInputError
 from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
 from frazil.jobs.progress import size
-from frazil.repository.target import Target
+from frazil.repository.target import MAIN, Target
 from frazil.storage.base import Storage
 
 _Patterns = Annotated[tuple[str, ...], option(metavar="PATTERN")]
@@ -102,6 +103,72 @@ def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = Fal
     action = "would copy " if dry_run else ""
     work = f"{counted(report.objects, 'object')} ({size(report.bytes)})"
     output.emit({**document, "dry_run": dry_run}, [f"{action}{work} to {label}{existing}"])
+
+
+@verb("view")
+def view(
+    output: Output,
+    source: Annotated[Target, argument(type=args.TargetType(), metavar="LOCATION[@VERSION][:PATH]")],
+    target: args.RequiredLocation,
+    box: Annotated[Any, option(metavar="DIM=FIRST..LAST,...", type=SELECTION, default={})],
+    variables: Annotated[Any, option(metavar="A,B,...", callback=args.converted(args.comma_separated, ()))],
+    rectilinear: bool,
+    unprotected: bool,
+    dry_run: args.DryRun,
+    max_copy: Annotated[str, option(metavar="SIZE")] = "1GB",
+    engine: args.Engine = "inline",
+) -> None:
+    """Make a repository that refers to the chunks of another one, or bring it up to date. No chunk is copied.
+
+    Only chunks that the box cuts are copied. A tag in the source protects the chunks until it is deleted.
+    A view of a branch follows it when the same command runs again. Readers name the containers in the
+    variable FRAZIL_VIRTUAL_ACCESS; in Python in authorize_virtual_chunk_access.
+
+    Args:
+        box: Labels along dimensions, with both ends, in their order; without a coordinate, indices FIRST to LAST - 1.
+        variables: Only these arrays of the group, with their coordinates.
+        rectilinear: Give an array whose box begins inside of a chunk chunks of unequal lengths.
+        unprotected: Make no tag in the source, which may then delete the chunks.
+        max_copy: The most values to copy, before compression.
+
+    Examples:
+        frazil view ice share                                     everything
+        frazil view ice@v1:era5 share --box time=2020..2021       two years of a group, at a tag
+        frazil view s3://bucket/ice s3://share/ice --variables t  one variable and its coordinates
+        frazil view ice share --box lat=10..60 --dry-run          count what it refers to and copies
+    """
+    import frazil.pipeline
+
+    opened = OpenTarget(source)
+    if not isinstance(box, dict):
+        raise click.UsageError("--box takes labels: DIM=FIRST..LAST,...")
+    name = source.version or MAIN
+    branch = name if name in opened.info.branches else None
+    version = frazil.pipeline.Version(opened.repo, opened.id, branch)
+    paths = tuple(f"{opened.path.rstrip('/')}/{name}" for name in variables) or (opened.path,)
+    settings: dict[str, Any] = {"rectilinear": rectilinear, "max_copy": max_copy, "unprotected": unprotected}
+    with output.progress("view") as bar:
+        report = frazil.pipeline.view_repository(
+            version,
+            storage_of(target),
+            paths=paths,
+            sel=box,
+            engine=engine,
+            progress=bar,
+            dry_run=dry_run,
+            **settings,
+        )
+    document = picked(report, "arrays", "chunks", "bytes", "copied", "copied_bytes", "tag", "done_before")
+    work = (
+        f"{counted(report.arrays, 'array')} with {counted(report.chunks, 'reference')} ({size(report.bytes)}), "
+        f"copied {counted(report.copied, 'chunk')} ({size(report.copied_bytes)})"
+    )
+    action = "would make" if dry_run else "up to date:" if report.done_before else "made"
+    lines = [f"{action} {work}"]
+    if not dry_run:
+        lines.append(f"protection in the source: {f'tag {report.tag}' if report.tag else 'none'}")
+    lines.append(f"readers authorise: {' '.join(report.containers) or 'nothing'}")
+    output.emit({**document, "containers": list(report.containers), "dry_run": dry_run}, lines)
 
 
 @verb("export")

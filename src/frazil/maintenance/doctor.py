@@ -18,7 +18,7 @@ import numpy as np
 
 from frazil.display import Record, Shown, counted, some_of
 from frazil.format.columns import I64
-from frazil.format.ids import CHUNKS, OVERWRITTEN, REPO
+from frazil.format.ids import CHUNKS, OVERWRITTEN, REPO, id_to_text
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
@@ -36,6 +36,7 @@ from frazil.repository.catalog.collection_guard import (
 )
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
+from frazil.repository.catalog.version_info import VIEW_TAG
 from frazil.repository.clock import DAY_US, MICROSECOND, now_us, to_datetime, utc_text
 from frazil.survey.columns import among, distinct, no_ids
 from frazil.survey.survey import Bounds, read_manifests
@@ -320,6 +321,21 @@ def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[st
             yield branch, "no audit shows that the rules hold in its tip"
 
 
+def _views(doctor: DoctorContext) -> Iterator[_Finding]:
+    """Look for versions that only views need: refreshed views refer to the tip of a branch."""
+    info = doctor.info
+    for tag, id_ in sorted(info.tags.items()):
+        if tag.startswith(VIEW_TAG) and id_ not in info.branches.values():
+            row = info.snapshots.find_snapshot(id_)
+            written = utc_text(info.snapshots.entry(row).flushed_at) if row >= 0 else "unknown"
+            name = tag.removeprefix(VIEW_TAG).rpartition(".")[0]
+            detail = (
+                f"the view {name} refers to the chunks of {id_to_text(id_)} of {written}, which is no tip of a "
+                "branch any more, so collections keep them. A refresh of the view moves the tag"
+            )
+            yield f"tag `{tag}`", detail, _remedy("delete_tag", tag=tag)
+
+
 def _wrong_clock(doctor: DoctorContext) -> Iterator[_Finding]:
     """Look for an update of the future. All later updates get later times."""
     updates = doctor.info.ops.updated_at
@@ -347,5 +363,6 @@ CHECKS: Final[dict[str, Callable[[DoctorContext], Iterator[_Finding]]]] = {
     "staged-job": _staged_jobs,
     "missing-container": _missing_containers,
     "broken-protection": _broken_protections,
+    "view": _views,
     "wrong-clock": _wrong_clock,
 }

@@ -1,7 +1,8 @@
-"""Copies, clones and exports of repositories.
+"""Copies, clones, views and exports of repositories.
 
 copy_repository     files of a repository in another storage, which later calls bring up to date
 clone_repository    a new repository with the history of another one, whose origin it records
+view_repository     a new repository with references to the chunks of a part of another one
 export_zarr         arrays of a version as a plain Zarr store
 export_zip          arrays of a version as a plain Zarr store in one zip file
 export_netcdf       arrays of a version as a NetCDF file

@@ -14,7 +14,6 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +25,6 @@ import zarr
 
 from frazil.arguments import conflicting, misfit, parse_bytes
 from frazil.arrays.array import Array
-from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.display import Shown
 from frazil.errors import (
     ConflictError,
@@ -36,21 +34,22 @@ from frazil.errors import (
     OutcomeUnknownError,
     ReadOnlyError,
 )
-from frazil.format.chunk_table import ChunkTable, VirtualObjects, within
-from frazil.format.columns import I64, U32, Ragged
-from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_characters, id_from_text, id_to_text
+from frazil.format.chunk_table import ChunkTable, within
+from frazil.format.columns import I64, U32
+from frazil.format.ids import CHUNKS, id_from_text, id_to_text
 from frazil.format.manifest import ChunkKind
 from frazil.handle.repository import Repository, context_of
-from frazil.jobs.blocks import block_shape, groups, mask_boxes, split_boxes
+from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import Job, Source, Target, Tasks, Version, digest, takes_versions, without_folders
 from frazil.jobs.job_history import job_record
 from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress, Summary, size, with_size
 from frazil.jobs.task_results import Outcome
+from frazil.pipeline.replication.view_cells import ViewGrid, as_virtual, bounds_of, changed
 from frazil.pipeline.transform.arrays import (
-    SHARDING,
     ArrayInfo,
+    array_info,
     arrays_below,
     names_of,
     record_of,
@@ -61,6 +60,7 @@ from frazil.pipeline.transform.labels import positions_by_label, positions_by_nu
 from frazil.remedies import argument
 from frazil.repository.catalog.ancestry import mentioning
 from frazil.repository.catalog.history_records import JOB
+from frazil.repository.catalog.version_info import VIEW_TAG
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.settings.config import VirtualChunkContainer
@@ -73,8 +73,6 @@ from frazil.storage.foreign_objects import access_of, address_of
 
 #: The attribute of the root group of a view.
 RECORD: Final = "frazil_view"
-#: The tags in the source that protect views begin with this text.
-TAG: Final = "view."
 _NAME: Final = "view"
 #: The bytes of the values of one task, and of one block of it.
 _TASK: Final = 256_000_000
@@ -203,81 +201,7 @@ def view_repository(
     return run.run(isel or {}, sel or {}, parse_bytes(max_copy), unprotected, dry_run, engine, progress)
 
 
-# The box along a dimension
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Axis:
-    """One dimension of an array of a view: the positions in the source, and how chunks become cells.
-
-    Cell j has the elements ``edges[j]`` to ``edges[j + 1]`` of the view. ``lengths`` are the lengths of
-    chunks in the metadata. For each chunk of the source, ``cell`` is the cell with just its elements, or -1;
-    ``first`` and ``last`` are the cells with elements of it, ``first`` > ``last`` if there are none.
-    """
-
-    positions: range
-    edges: I64
-    lengths: int | list[int]
-    cell: I64
-    first: I64
-    last: I64
-
-    @property
-    def whole(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which cells have the elements of exactly one chunk."""
-        whole = np.zeros(len(self.edges) - 1, np.bool_)
-        whole[self.cell[self.cell >= 0]] = True
-        return whole
-
-    @staticmethod
-    def of(length: int, lengths: int | list[int], positions: range, *, unequal: bool, clips: bool) -> _Axis:
-        """Return the axis of a dimension of ``length`` elements with these lengths of chunks.
-
-        ``unequal``: the cells may have unequal lengths. ``clips``: a single cell may be as short as the box.
-        """
-        count, borders = len(positions), edges_of(length, lengths)
-        # the number of positions before each border
-        cuts = np.clip(-(-(borders - positions.start) // positions.step), 0, count)
-        has_all = np.diff(cuts) == np.diff(borders)
-        nominal = (
-            np.full(len(has_all), lengths) if isinstance(lengths, int) else np.array(lengths[: len(has_all)])
-        )
-        out: int | list[int] = lengths
-        is_even = isinstance(lengths, int) and (positions.start % lengths == 0 or not count)
-        if isinstance(lengths, list) or (unequal and not (is_even and positions.step == 1)):
-            used = np.flatnonzero(np.diff(cuts))
-            edges = np.append(cuts[used], count)
-            out = np.where(has_all, nominal, np.diff(cuts))[used].tolist() or lengths
-        else:
-            edges = edges_of(count, lengths)
-            if clips and len(edges) == 2 and not (has_all & (np.diff(cuts) == count)).any():
-                out = count
-        at = np.searchsorted(edges[:-1], cuts[:-1])
-        at = np.minimum(at, max(len(edges) - 2, 0))
-        fits = has_all & (np.diff(cuts) > 0)
-        if len(edges) > 1:
-            fits &= (edges[at] == cuts[:-1]) & (edges[at + 1] == cuts[1:])
-        first = np.searchsorted(edges, cuts[:-1], "right") - 1
-        last = np.searchsorted(edges, cuts[1:], "left") - 1
-        last = np.where(np.diff(cuts) > 0, last, first - 1)
-        return _Axis(positions, edges, out, np.where(fits, at, -1), first, last)
-
-
-def _bounds(positions: range) -> list[int]:
-    return [positions.start, positions.stop, positions.step]
-
-
-def edges_of(length: int, lengths: int | list[int]) -> I64:
-    """Return the borders of the chunks of a dimension: of k chunks k + 1 numbers, from 0 to ``length``."""
-    if isinstance(lengths, int):
-        return np.minimum(np.arange(-(-length // lengths) + 1, dtype=np.int64) * lengths, length)
-    ends = np.cumsum(np.array(lengths, np.int64))
-    return np.append(0, np.minimum(ends[: np.searchsorted(ends, length) + 1], length))[
-        : None if length else 1
-    ]
-
-
-# Arrays
+# The run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -292,7 +216,7 @@ class _ViewArray:
 
     path: str
     document: bytes
-    axes: tuple[_Axis, ...]
+    box: Sequence[range]
     refs: ChunkTable
     removed: U32
     low: I64
@@ -304,114 +228,24 @@ class _ViewArray:
     urls: list[str]
 
     @property
-    def copied_bytes(self) -> int:
-        """The size of the values to compute."""
-        return int((self.high - self.low).prod(axis=1).sum()) * self.itemsize
-
-
-def _changed(table: ChunkTable, before: ChunkTable) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which references of a table an earlier table does not have."""
-    rows = before.find_chunks(table.index)
-    changed = rows < 0
-    both = np.flatnonzero(~changed)
-    changed[both] = ~table.same(both, before, rows[both])
-    return changed
-
-
-def _document(array: ArrayInfo, axes: Sequence[_Axis]) -> bytes:
-    """Return the metadata of the part of an array."""
-    shapes: list[Any] = [axis.lengths for axis in axes]
-    if any(isinstance(each, list) for each in shapes):
-        full = [
-            [each] * max(len(axis.edges) - 1, 1) if isinstance(each, int) else each
-            for each, axis in zip(shapes, axes, strict=True)
-        ]
-        # the reference refuses a single number for all chunks of a dimension
-        runs = [[[length, len(list(run))] for length, run in itertools.groupby(each)] for each in full]
-        grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": runs}}
-    else:
-        grid = {"name": "regular", "configuration": {"chunk_shape": shapes}}
-    shape = [int(axis.edges[-1]) for axis in axes]
-    return json.dumps({**array.document, "shape": shape, "chunk_grid": grid}).encode()
-
-
-def _axes(array: ArrayInfo, where: Sequence[range], *, rectilinear: bool) -> tuple[_Axis, ...]:
-    lengths = chunk_lengths(array.encoded())
-    first = array.document["codecs"][0]
-    inner = first["configuration"]["chunk_shape"] if first["name"] == SHARDING else None
-    columns = list(zip(array.shape, lengths, where, strict=True))
-    clips = inner is None
-    axes = tuple(_Axis.of(*each, unequal=rectilinear, clips=clips) for each in columns)
-    if rectilinear and inner is not None:  # a shard has whole inner chunks
-        fit = [
-            not isinstance(axis.lengths, list) or not (np.array(axis.lengths) % n).any()
-            for axis, n in zip(axes, inner, strict=True)
-        ]
-        axes = tuple(
-            axis if is_fit else _Axis.of(*each, unequal=False, clips=clips)
-            for axis, is_fit, each in zip(axes, fit, columns, strict=True)
-        )
-    return axes
-
-
-def _is_same_grid(array: ArrayInfo, axes: Sequence[_Axis], earlier: ArrayInfo, box: Any) -> bool:
-    """Return whether the cells that an earlier view has, except the last ones, have the same elements."""
-    names = ("data_type", "codecs", "fill_value", "storage_transformers")
-    if any(array.document.get(name) != earlier.document.get(name) for name in names):
-        return False
-    if [each[::2] for each in box or ()] != [_bounds(axis.positions)[::2] for axis in axes]:
-        return False
-    for axis, length, lengths in zip(axes, earlier.shape, chunk_lengths(earlier.encoded()), strict=True):
-        edges = edges_of(length, lengths)
-        count = min(len(edges), len(axis.edges)) - 1
-        if (
-            isinstance(lengths, int) != isinstance(axis.lengths, int)
-            or (edges[:count] != axis.edges[:count]).any()
-        ):
-            return False
-        if isinstance(lengths, int) and lengths != axis.lengths:
-            return False
-    return True
-
-
-def _references(table: ChunkTable, folder: str, urls: list[str]) -> ChunkTable:
-    """Return native references as virtual ones: ranges of the chunk files in a folder with this URL.
-
-    ``urls`` are the URLs of the virtual chunks of the table.
-    """
-    foreign = replace(table.foreign, locations=Ragged.of_text(urls))
-    is_native = table.kind == ChunkKind.NATIVE
-    if not is_native.any():
-        return replace(table, foreign=foreign)
-    names, prefix = id_characters(table.chunk_ids), np.frombuffer(folder.encode(), np.uint8)
-    rows = np.concatenate([np.broadcast_to(prefix, (len(names), len(prefix))), names], axis=1)
-    texts = Ragged.from_lengths(rows.reshape(-1), np.full(len(rows), rows.shape[1]))
-    own = VirtualObjects(texts, Ragged.empty(len(rows)), np.zeros(len(rows), np.uint32))
-    return replace(
-        table,
-        kind=np.where(is_native, np.uint8(ChunkKind.VIRTUAL), table.kind),
-        source=np.where(is_native, table.source + np.uint32(len(foreign)), table.source),
-        chunk_ids=np.zeros((0, OBJECT_ID_BYTES), np.uint8),
-        foreign=VirtualObjects.concat([foreign, own]),
-    )
+    def work(self) -> I64:
+        """The size of the values of each block."""
+        return np.asarray((self.high - self.low).prod(axis=1) * self.itemsize, np.int64)
 
 
 def _copy_cells(fork: ForkSession, shared: Any, item: Any) -> Outcome:
     """Compute blocks of cells: the task."""
-    source, axes = shared
+    source, boxes = shared
     path, low, high = item
     old, new = Array(source, path), Array(fork, path)
     written = 0
     with zarr.config.set({"array.rectilinear_chunks": True}):
         for start, stop in zip(low.tolist(), high.tolist(), strict=True):
-            part = [where[a:b] for where, a, b in zip(axes[path], start, stop, strict=True)]
+            part = [where[a:b] for where, a, b in zip(boxes[path], start, stop, strict=True)]
             values = old[tuple(slice(each.start, each[-1] + 1, each.step) for each in part)]
             new[tuple(map(slice, start, stop))] = values
             written += values.nbytes
     return Outcome(chunks=len(low), bytes_read=written, bytes_written=written)
-
-
-# The run
 
 
 @dataclass(eq=False)
@@ -475,14 +309,14 @@ class _ViewRun:
             sum(each.chunks for each in plan),
             sum(each.bytes for each in plan),
             sum(each.cells for each in plan),
-            sum(each.copied_bytes for each in plan),
+            int(sum(each.work.sum() for each in plan)),
             tuple(each.url_prefix for each in containers),
         )
         if summary.copied_bytes > max_copy:
             raise misfit(
                 f"the box must cut chunks with at most {size(max_copy)} of values, got "
                 f"{size(summary.copied_bytes)}, most of them of "
-                f"`{max(plan, key=lambda each: each.copied_bytes).path}`"
+                f"`{max(plan, key=lambda each: each.work.sum()).path}`"
             ).with_remedy(
                 "Choose a box that begins with a chunk along each dimension, or pass {} or a larger {}",
                 argument(rectilinear=True),
@@ -505,7 +339,7 @@ class _ViewRun:
                 "request": self.request,
                 "name": name,
                 "tag": tag,
-                "boxes": {path: [_bounds(each) for each in box] for path, box in boxes.items()},
+                "boxes": {path: [bounds_of(each) for each in box] for path, box in boxes.items()},
             }
             job = Job(
                 _NAME,
@@ -582,9 +416,10 @@ class _ViewRun:
             boxes[array.path] = [known[key] for key in keys]
         return arrays, boxes
 
-    def _positions(self, array: ArrayInfo, dim: str | None, length: int, isel: Any, sel: Any) -> range:
+    def _positions(self, array: ArrayInfo, dim: Any, length: int, isel: Any, sel: Any) -> range:
         """Return the positions of the box along a dimension: not empty, and going up."""
-        wanted: Any = None
+        wanted: Any
+        where: Any
         if dim in isel:
             wanted, where = isel[dim], positions_by_number(isel[dim], array, dim)
         elif dim in sel:
@@ -602,139 +437,49 @@ class _ViewRun:
         return where
 
     def _plan(
-        self,
-        arrays: Sequence[ArrayInfo],
-        boxes: Mapping[str, Sequence[range]],
-        record: Mapping[str, Any],
-        base: Session | None,
+        self, arrays: Sequence[ArrayInfo], boxes: Any, record: Mapping[str, Any], base: Session | None
     ) -> list[_ViewArray]:
+        """Return what to do for each array."""
         before: Session | None = None
         if record:
             with suppress(IcechunkError):  # without the version, all cells at edges are computed again
                 before = self.version.repo.readonly_session(snapshot_id=record["snapshot"])
         plan = []
         for array in arrays:
-            axes = _axes(array, boxes[array.path], rectilinear=self.request["rectilinear"])
-            earlier = None
-            if base is not None and base.workspace.is_array(array.path):
-                earlier = ArrayInfo(
-                    array.path, json.loads(base.workspace.require_array(array.path).user_data)
+            path, box = array.path, boxes[array.path]
+            grid = ViewGrid.of(array, box, rectilinear=self.request["rectilinear"])
+            table, present = self.source.chunk_table(path), ChunkTable.empty(array.ndim)
+            old: ChunkTable | None = None
+            shape: tuple[int, ...] = ()
+            if base is not None and base.workspace.is_array(path):
+                earlier = array_info(base, path)
+                present = base.chunk_table(path).of_rank(array.ndim)
+                present = present.select_chunks(within(present.index, grid.shape))
+                is_same = earlier.ndim == array.ndim and grid.has_cells_of(earlier, record["boxes"].get(path))
+                if is_same and before is not None and before.workspace.is_array(path):
+                    old, shape = before.chunk_table(path), earlier.shape
+            refs = grid.whole_chunks(table)
+            if self.address is None and (refs.kind == ChunkKind.NATIVE).any():
+                raise InvalidInputError(
+                    f"the chunks of `{path}` must have URLs, but they are in "
+                    f"{self.version.repo.storage.label()}. Copy the repository to a folder or a bucket first",
+                    ErrorKind.UNSUPPORTED_ARRAY,
                 )
-                earlier = earlier if earlier.ndim == array.ndim else None
-            box = (record.get("boxes") or {}).get(array.path)
-            is_same = earlier is not None and _is_same_grid(array, axes, earlier, box)
-            old = before if is_same and before is not None and before.workspace.is_array(array.path) else None
-            plan.append(self._array(array, axes, base if earlier else None, old, earlier))
+            urls = context_of(self.version.repo).virtual.urls(refs.foreign.locations.texts())
+            refs = as_virtual(refs, self.address[0] if self.address else "", urls)
+            cells = grid.cut_cells(table, old, shape)
+            gone = refs.find_chunks(present.index) < 0
+            if old is not None:  # cells at edges stay
+                again = ChunkTable.from_absent(cells.astype(np.uint32))
+                gone &= ~grid.is_cut(present.index) | (again.find_chunks(present.index) >= 0)
+            itemsize = Array(self.source, path).dtype.itemsize
+            low, high = grid.blocks(cells, itemsize)
+            new = refs.select_chunks(changed(refs, present))
+            numbers = itemsize, len(cells), len(refs), int(refs.length.sum())
+            plan.append(
+                _ViewArray(path, grid.document(), box, new, present.index[gone], low, high, *numbers, urls)
+            )
         return plan
-
-    def _array(
-        self,
-        array: ArrayInfo,
-        axes: tuple[_Axis, ...],
-        base: Session | None,
-        before: Session | None,
-        earlier: ArrayInfo | None,
-    ) -> _ViewArray:
-        """Return what to do for an array. ``before`` is the version that the cells at edges are of."""
-        table = self.source.chunk_table(array.path)
-        present = ChunkTable.empty(array.ndim) if base is None else base.chunk_table(array.path)
-        cells = tuple(len(axis.edges) - 1 for axis in axes)
-        columns = [axis.cell[table.index[:, number]] for number, axis in enumerate(axes)]
-        index = np.stack(columns, axis=1) if axes else table.index.astype(np.int64)
-        whole = (index >= 0).all(axis=1)
-        refs = replace(table.select_chunks(whole), index=index[whole].astype(np.uint32))
-        if self.address is None and (refs.kind == ChunkKind.NATIVE).any():
-            raise InvalidInputError(
-                f"the chunks of `{array.path}` must have URLs, but they are in "
-                f"{self.version.repo.storage.label()}. Copy the repository to a folder or a bucket first",
-                ErrorKind.UNSUPPORTED_ARRAY,
-            )
-        refs = refs.prune() if len(refs) < len(table) else refs
-        urls = context_of(self.version.repo).virtual.urls(refs.foreign.locations.texts())
-        refs = _references(refs, self.address[0] if self.address else "", urls)
-        touched = self._touched(array, axes, table, before, earlier)
-        low, high = (np.zeros((0, array.ndim), np.int64),) * 2
-        if len(touched):
-            corner = touched.min(axis=0)
-            mask = np.zeros(touched.max(axis=0) - corner + 1, np.bool_)
-            mask[tuple((touched - corner).T)] = True
-            low, high = (each + corner for each in mask_boxes(mask))
-            itemsize = Array(self.source, array.path).dtype.itemsize
-            largest = itemsize * math.prod(int(np.diff(axis.edges).max()) for axis in axes)
-            block = block_shape(cells, (1,) * array.ndim, largest, _BLOCK)
-            low, high = split_boxes(low, high, block)
-            low, high = (
-                np.stack([axis.edges[each[:, number]] for number, axis in enumerate(axes)], axis=1)
-                for each in (low, high)
-            )
-        gone = refs.find_chunks(present.index) < 0
-        if before is not None:  # the cells at edges that stay
-            stays = np.zeros(len(present), np.bool_)
-            inside = within(present.index, cells)
-            is_cut = self._is_cut(axes, present.index[inside])
-            stays[inside] = is_cut
-            if len(touched):
-                again = ChunkTable.from_absent(touched.astype(np.uint32))
-                stays &= again.find_chunks(present.index) < 0
-            gone &= ~stays
-        gone &= within(present.index, cells)  # the commit drops the others
-        changed = _changed(refs, present)
-        return _ViewArray(
-            array.path,
-            _document(array, axes),
-            axes,
-            refs.select_chunks(changed),
-            present.index[gone],
-            low,
-            high,
-            Array(self.source, array.path).dtype.itemsize,
-            len(touched),
-            len(refs),
-            int(refs.length.sum()),
-            urls,
-        )
-
-    @staticmethod
-    def _is_cut(axes: Sequence[_Axis], index: U32 | I64) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which cells are cut by the box."""
-        cut = np.zeros(len(index), np.bool_)
-        for number, axis in enumerate(axes):
-            cut |= ~axis.whole[index[:, number]]
-        return cut
-
-    def _touched(
-        self,
-        array: ArrayInfo,
-        axes: tuple[_Axis, ...],
-        table: ChunkTable,
-        before: Session | None,
-        earlier: ArrayInfo | None,
-    ) -> I64:
-        """Return the cells at edges to compute: those with elements of chunks that have changed."""
-        if all(axis.whole.all() for axis in axes):
-            return np.zeros((0, array.ndim), np.int64)
-        index = table.index
-        if before is not None and earlier is not None:
-            old = before.chunk_table(array.path)
-            rows = _changed(table, old)
-            for number, (axis, length) in enumerate(zip(axes, earlier.shape, strict=True)):
-                end = min(length, len(axis.positions))
-                if length != len(axis.positions) and end:  # the last cell had, or gets, other elements
-                    cell = int(np.searchsorted(axis.edges, end, "left")) - 1
-                    own = table.index[:, number]
-                    rows |= (axis.first[own] <= cell) & (cell <= axis.last[own])
-            gone = old.index[table.find_chunks(old.index) < 0]
-            gone = gone[within(gone, [len(axis.cell) for axis in axes])]
-            index = np.concatenate([table.index[rows], gone])
-        ends = [
-            (axis.first[index[:, number]], axis.last[index[:, number]]) for number, axis in enumerate(axes)
-        ]
-        has = np.ones(len(index), np.bool_)
-        for first, last in ends:
-            has &= first <= last
-        corners = [np.stack(each, axis=1)[has] for each in itertools.product(*ends)]
-        found = np.unique(np.concatenate(corners), axis=0)
-        return found[self._is_cut(axes, found)]
 
     def _containers(self, plan: Sequence[_ViewArray]) -> list[VirtualChunkContainer]:
         """Return the containers of the references."""
@@ -756,14 +501,14 @@ class _ViewRun:
     def _tags(self, name: str) -> dict[str, str]:
         """Return the tags of a view in the source, with their snapshots."""
         tags = context_of(self.version.repo).catalog.repo_info().tags
-        return {tag: id_to_text(id_) for tag, id_ in tags.items() if tag.startswith(f"{TAG}{name}.")}
+        return {tag: id_to_text(id_) for tag, id_ in tags.items() if tag.startswith(f"{VIEW_TAG}{name}.")}
 
     def _protect(self, name: str) -> str:
         """Return a tag of the source at the version, which is created if there is none."""
         for tag, snapshot in self._tags(name).items():
             if snapshot == self.version.snapshot_id:
                 return tag
-        tag = f"{TAG}{name}.{id_to_text(new_object_id())[:8]}"  # a name of a deleted tag is never used again
+        tag = f"{VIEW_TAG}{name}.{id_to_text(new_object_id())[:8]}"  # a name of a deleted tag is never used again
         self.version.repo.create_tag(tag, self.version.snapshot_id)
         return tag
 
@@ -806,9 +551,8 @@ class _ViewRun:
         }
         for path in sorted(groups_above):
             node = source.node(path)
-            document = (
-                {"zarr_format": 3, "node_type": "group"} if node is None else json.loads(node.user_data)
-            )
+            document: dict[str, Any] = {"zarr_format": 3, "node_type": "group"}
+            document = document if node is None else json.loads(node.user_data)
             if path == "/":
                 document["attributes"] = {**(document.get("attributes") or {}), RECORD: record}
             workspace.set_node(path, json.dumps(document).encode())
@@ -819,8 +563,7 @@ class _ViewRun:
                 workspace.delete_refs(each.path, each.removed)
             if len(each.refs):
                 workspace.set_refs(each.path, each.refs)
-            work = (each.high - each.low).prod(axis=1) * each.itemsize
-            bounds = groups(work, _TASK).tolist()
+            bounds = groups(each.work, _TASK).tolist()
             items += [(each.path, each.low[a:b], each.high[a:b]) for a, b in itertools.pairwise(bounds)]
-        positions = {each.path: [axis.positions for axis in each.axes] for each in plan}
+        positions = {each.path: each.box for each in plan}
         return Tasks(items, (self.source, positions) if items else None)

@@ -19,6 +19,8 @@ from frazil.storage.object_store_config import ChunkType as ChunkType
 
 #: The ids of the leases of jobs begin with this text.
 JOB_LEASE: Final = "job."
+#: The tags that protect the chunks of views begin with this text. The name of the view follows.
+VIEW_TAG: Final = "view."
 #: The ids of the leases of detached snapshots begin with this text. The id of the snapshot follows.
 FLUSH_LEASE: Final = "flush."
 #: Whether a commit is a new commit, or replaces the last commit.
