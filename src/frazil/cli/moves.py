@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal
 import click
 
 from frazil.cli import arguments as args
-from frazil.cli.command import Output, argument, option, picked, table, verb
 from frazil.cli.cells import SELECTION
+from frazil.cli.command import Output, argument, option, picked, table, verb
 from frazil.cli.contents import sizes_below
 from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, emit_tip, storage_of
 from frazil.display import counted
@@ -125,7 +125,7 @@ def view(
     variable FRAZIL_VIRTUAL_ACCESS; in Python in authorize_virtual_chunk_access.
 
     Args:
-        box: Labels along dimensions, with both ends, in their order; without a coordinate, indices FIRST to LAST - 1.
+        box: Labels along dimensions, both ends included; without a coordinate, indices without LAST.
         variables: Only these arrays of the group, with their coordinates.
         rectilinear: Give an array whose box begins inside of a chunk chunks of unequal lengths.
         unprotected: Make no tag in the source, which may then delete the chunks.
@@ -160,8 +160,8 @@ def view(
         )
     document = picked(report, "arrays", "chunks", "bytes", "copied", "copied_bytes", "tag", "done_before")
     work = (
-        f"{counted(report.arrays, 'array')} with {counted(report.chunks, 'reference')} ({size(report.bytes)}), "
-        f"copied {counted(report.copied, 'chunk')} ({size(report.copied_bytes)})"
+        f"{counted(report.arrays, 'array')} with {counted(report.chunks, 'reference')} ({size(report.bytes)})"
+        f", copied {counted(report.copied, 'chunk')} ({size(report.copied_bytes)})"
     )
     action = "would make" if dry_run else "up to date:" if report.done_before else "made"
     lines = [f"{action} {work}"]

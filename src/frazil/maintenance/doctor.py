@@ -330,8 +330,8 @@ def _views(doctor: DoctorContext) -> Iterator[_Finding]:
             written = utc_text(info.snapshots.entry(row).flushed_at) if row >= 0 else "unknown"
             name = tag.removeprefix(VIEW_TAG).rpartition(".")[0]
             detail = (
-                f"the view {name} refers to the chunks of {id_to_text(id_)} of {written}, which is no tip of a "
-                "branch any more, so collections keep them. A refresh of the view moves the tag"
+                f"the view {name} refers to the chunks of {id_to_text(id_)} of {written}, which is no tip of "
+                "a branch any more, so collections keep them. A refresh of the view moves the tag"
             )
             yield f"tag `{tag}`", detail, _remedy("delete_tag", tag=tag)
 

@@ -450,14 +450,14 @@ class _ViewRun:
             grid = ViewGrid.of(array, box, rectilinear=self.request["rectilinear"])
             table, present = self.source.chunk_table(path), ChunkTable.empty(array.ndim)
             old: ChunkTable | None = None
-            shape: tuple[int, ...] = ()
+            earlier: ArrayInfo | None = None
             if base is not None and base.workspace.is_array(path):
                 earlier = array_info(base, path)
                 present = base.chunk_table(path).of_rank(array.ndim)
                 present = present.select_chunks(within(present.index, grid.shape))
                 is_same = earlier.ndim == array.ndim and grid.has_cells_of(earlier, record["boxes"].get(path))
                 if is_same and before is not None and before.workspace.is_array(path):
-                    old, shape = before.chunk_table(path), earlier.shape
+                    old = before.chunk_table(path)
             refs = grid.whole_chunks(table)
             if self.address is None and (refs.kind == ChunkKind.NATIVE).any():
                 raise InvalidInputError(
@@ -467,7 +467,7 @@ class _ViewRun:
                 )
             urls = context_of(self.version.repo).virtual.urls(refs.foreign.locations.texts())
             refs = as_virtual(refs, self.address[0] if self.address else "", urls)
-            cells = grid.cut_cells(table, old, shape)
+            cells = grid.cut_cells(table, old, earlier)
             gone = refs.find_chunks(present.index) < 0
             if old is not None:  # cells at edges stay
                 again = ChunkTable.from_absent(cells.astype(np.uint32))
@@ -508,7 +508,8 @@ class _ViewRun:
         for tag, snapshot in self._tags(name).items():
             if snapshot == self.version.snapshot_id:
                 return tag
-        tag = f"{VIEW_TAG}{name}.{id_to_text(new_object_id())[:8]}"  # a name of a deleted tag is never used again
+        # The name of a deleted tag cannot be used again.
+        tag = f"{VIEW_TAG}{name}.{id_to_text(new_object_id())[:8]}"
         self.version.repo.create_tag(tag, self.version.snapshot_id)
         return tag
 

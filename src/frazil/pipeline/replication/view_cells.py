@@ -182,20 +182,21 @@ class ViewGrid:
             return replace(table, index=index.astype(np.uint32))
         return replace(table.select_chunks(whole), index=index[whole].astype(np.uint32)).prune()
 
-    def cut_cells(self, table: ChunkTable, before: ChunkTable | None, shape: Sequence[int]) -> I64:
+    def cut_cells(self, table: ChunkTable, before: ChunkTable | None, earlier: ArrayInfo | None) -> I64:
         """Return the cells to compute: cut by the box, with elements of chunks that have changed.
 
-        ``before`` are the chunks of the source that a view of this ``shape`` was made of; None: all cells.
+        ``before`` are the chunks of the source that the ``earlier`` array was made of; None: all cells.
         """
         if all(axis.whole.all() for axis in self.axes):
             return np.zeros((0, len(self.axes)), np.int64)
         index = table.index
-        if before is not None:
+        if before is not None and earlier is not None:
             rows = changed(table, before)
-            for number, (axis, length) in enumerate(zip(self.axes, shape, strict=True)):
-                end = min(length, len(axis.positions))
-                if length != len(axis.positions) and end:  # the last cell had, or gets, other elements
-                    cell, own = int(np.searchsorted(axis.edges, end)) - 1, index[:, number]
+            lengths = chunk_lengths(earlier.encoded())
+            for number, (axis, *old) in enumerate(zip(self.axes, earlier.shape, lengths, strict=True)):
+                end = min(earlier.shape[number], len(axis.positions))
+                cell, own = int(np.searchsorted(axis.edges, end)) - 1, index[:, number]
+                if end not in axis.edges or end not in edges_of(*old):  # it gets, or had, other elements
                     rows |= (axis.first[own] <= cell) & (cell <= axis.last[own])
             gone = before.index[table.find_chunks(before.index) < 0]
             gone = gone[within(gone, [len(axis.cell) for axis in self.axes])]
