@@ -51,6 +51,20 @@ def test_a_repository_needs_a_prefix_in_a_bucket(name: str, spec_version: int) -
     assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
 
 
+def test_a_repository_of_a_newer_format_is_refused_before_its_chunks() -> None:
+    """A later spec version may lay out chunk files in another way."""
+    storage = frazil.in_memory_storage()
+    frazil.Repository.create(storage)
+    data = bytearray(storage.get(REPO))
+    data[36] = 3  # the spec version of the file
+    storage.put(REPO, bytes(data))
+    for call in (frazil.Repository.open, frazil.Repository.open_or_create):
+        with pytest.raises(FormatError, match="spec version 3") as error:
+            call(storage)
+        assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
+        assert "update Frazil" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("folder", "writers"),
     [

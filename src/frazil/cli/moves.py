@@ -232,6 +232,8 @@ def adopt(
     message: args.Message,
     metadata: args.Metadata,
     dry_run: args.DryRun,
+    copy: bool,
+    engine: args.Engine = "inline",
 ) -> None:
     """Make a version with all groups and arrays of a Zarr store of version 3. No chunk is copied.
 
@@ -239,8 +241,15 @@ def adopt(
     it does not exist. Readers name the URL of the store, with a slash at the end, in the variable
     FRAZIL_VIRTUAL_ACCESS; in Python in authorize_virtual_chunk_access.
 
+    With --copy, the chunks are copied without decoding, so that the store can be deleted. A second run copies
+    what is new, and continues a run that was interrupted.
+
+    Args:
+        copy: Copy the bytes of the chunks instead.
+
     Examples:
         frazil adopt plain.zarr ice --dry-run                     count the arrays and chunks
+        frazil adopt plain.zarr ice --copy                        copy the chunks as they are
         frazil adopt plain.zarr ice                               on the branch `main`
         frazil adopt s3://bucket/plain.zarr s3://bucket/ice@dev   on another branch
     """
@@ -255,6 +264,17 @@ def adopt(
     open_or_create(storage)
     opened = OpenTarget(target, storage)
     repo, branch = opened.repo, opened.branch
+    if copy:
+        import frazil.pipeline
+
+        to = frazil.pipeline.Target(repo, branch)
+        with output.progress("copy") as bar:
+            settings: dict[str, Any] = {"message": message, "metadata": metadata, "progress": bar}
+            report = frazil.pipeline.from_zarr(
+                storage_of(source), to, engine=engine, dry_run=dry_run, **settings
+            )
+        _emit_report(output, report, repo.storage.label(), dry_run=dry_run)
+        return
     config = repo.config
     config.set_virtual_chunk_container(place)
     repo = repo.reopen(config)

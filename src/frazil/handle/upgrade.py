@@ -357,15 +357,23 @@ def read_zarr_store(source: Storage) -> ZarrStore:
     return ZarrStore(listing, {path: json.loads(raw) for path, raw in pairs})
 
 
+def repository_document(document: Mapping[str, Any]) -> bytes:
+    """Return the document of a node of a Zarr store as a repository has it.
+
+    Chunks of a repository have default keys.
+    """
+    own = {name: value for name, value in document.items() if name != "consolidated_metadata"}
+    if document["node_type"] == "array":
+        own["chunk_key_encoding"] = {"name": "default"}
+    return json.dumps(own).encode()
+
+
 def adopt(session: Session, store: ZarrStore, location: str) -> Adoption:
     """Create the nodes of a Zarr store in a session, with virtual references to its chunks."""
     chunks = size = arrays = 0
     for path, document in store.documents.items():
         is_array = document["node_type"] == "array"
-        own = {name: value for name, value in document.items() if name != "consolidated_metadata"}
-        if is_array:  # chunks of a repository have default keys; the keys of the store are in the references
-            own["chunk_key_encoding"] = {"name": "default"}
-        session.workspace.set_node(path, json.dumps(own).encode())
+        session.workspace.set_node(path, repository_document(document))
         if is_array:
             lengths = _set_references(session, path, document, store.listing, location)
             arrays, chunks, size = arrays + 1, chunks + len(lengths), size + int(lengths.sum())
@@ -384,7 +392,7 @@ def _set_references(
         )
     steps = grid["configuration"]["chunk_shape"]
     shape = tuple(-(-size // step) for size, step in zip(document["shape"], steps, strict=True))
-    keys, index = _chunk_objects(path, document, listing, len(shape))
+    keys, index = chunk_objects(path, document, listing, len(shape))
     inside = (index < np.array(shape, np.int64)).all(axis=1)  # an array may have shrunk
     lengths = np.array([listing.objects[key].size for key in keys], np.uint64)
     rows = np.flatnonzero(inside & (lengths > 0))
@@ -412,7 +420,7 @@ def _set_references(
     return lengths[rows]
 
 
-def _chunk_objects(
+def chunk_objects(
     path: str, document: Mapping[str, Any], listing: _Listing, ndim: int
 ) -> tuple[list[str], NDArray[np.int64]]:
     """Return the keys of the chunks of an array, and their indices, int64 of shape (n, ndim)."""

@@ -76,6 +76,7 @@ from frazil.pipeline.replication import export_kerchunk as export_kerchunk
 from frazil.pipeline.replication import export_netcdf as export_netcdf
 from frazil.pipeline.replication import export_zarr as export_zarr
 from frazil.pipeline.replication import export_zip as export_zip
+from frazil.pipeline.replication import from_zarr as from_zarr
 from frazil.pipeline.replication import import_kerchunk as import_kerchunk
 from frazil.pipeline.replication import view_repository as view_repository
 from frazil.pipeline.replication import virtual_dataset as virtual_dataset

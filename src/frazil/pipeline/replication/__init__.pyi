@@ -12,3 +12,4 @@ from frazil.pipeline.replication.reference_export import virtual_dataset as virt
 from frazil.pipeline.replication.reference_import import import_kerchunk as import_kerchunk
 from frazil.pipeline.replication.view import ViewSummary as ViewSummary
 from frazil.pipeline.replication.view import view_repository as view_repository
+from frazil.pipeline.replication.zarr_import import from_zarr as from_zarr

@@ -193,10 +193,12 @@ class ViewGrid:
         if before is not None and earlier is not None:
             rows = changed(table, before)
             lengths = chunk_lengths(earlier.encoded())
-            for number, (axis, *old) in enumerate(zip(self.axes, earlier.shape, lengths, strict=True)):
-                end = min(earlier.shape[number], len(axis.positions))
+            for number, (axis, length) in enumerate(zip(self.axes, earlier.shape, strict=True)):
+                end = min(length, len(axis.positions))
                 cell, own = int(np.searchsorted(axis.edges, end)) - 1, index[:, number]
-                if end not in axis.edges or end not in edges_of(*old):  # it gets, or had, other elements
+                if end not in axis.edges or end not in edges_of(
+                    length, lengths[number]
+                ):  # it gets, or had, other elements
                     rows |= (axis.first[own] <= cell) & (cell <= axis.last[own])
             gone = before.index[table.find_chunks(before.index) < 0]
             gone = gone[within(gone, [len(axis.cell) for axis in self.axes])]
