@@ -1,4 +1,4 @@
-"""Views: the values of the source's selection by both libraries, what is copied, refreshes, and protection."""
+"""Views: the values of the selection by both libraries, what is copied, refreshes, and protection."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.loopback_http import serve_folder
 from tests.support.object_server import Conditions, ObjectServer
 from tests.support.servers import s3_bucket
@@ -78,7 +79,8 @@ def put(repo: frazil.Repository, index: Any, value: float) -> None:
 
 
 def dataset(store: Any, group: str = "g") -> xr.Dataset:
-    return xr.open_zarr(store, group=group, consolidated=False, chunks=None).load()
+    stored: xr.Dataset = xr.open_zarr(store, group=group, consolidated=False, chunks=None)
+    return stored.load()
 
 
 def by_reference(folder: Path, view: ViewSummary) -> xr.Dataset:
@@ -136,6 +138,7 @@ def test_chunks_that_the_box_cuts_are_copied_without_what_is_outside(tmp_path: P
     assert (frazil.read(session, "g/t")[10:] == -1).all()  # the fill value, not the rows 18 and 19
 
 
+@pytest.mark.deep
 def test_a_box_that_begins_inside_of_a_chunk(tmp_path: Path) -> None:
     repo = archive(tmp_path / "ice")
     write(repo)
@@ -152,6 +155,8 @@ def test_a_box_that_begins_inside_of_a_chunk(tmp_path: Path) -> None:
 BOX = st.tuples(st.integers(0, 11), st.integers(1, 12), st.sampled_from((1, 1, 2, 3)))
 
 
+@pytest.mark.deep
+@settings(max_examples=examples(15))
 @given(
     st.tuples(BOX, BOX),
     st.tuples(st.integers(1, 7), st.integers(1, 7)),
@@ -191,6 +196,7 @@ def test_random_boxes(
     check(repo, folder / "view", shape, rectilinear=rectilinear)
 
 
+@pytest.mark.deep
 def test_a_refresh_writes_what_has_changed(tmp_path: Path) -> None:
     repo, folder = archive(tmp_path / "ice"), tmp_path / "view"
     write(repo)
@@ -199,7 +205,8 @@ def test_a_refresh_writes_what_has_changed(tmp_path: Path) -> None:
     assert first.copied >= 3
     again = check(repo, folder, box)
     assert again.done_before
-    assert again.version is not None and again.tag == first.tag
+    assert again.version is not None
+    assert again.tag == first.tag
 
     def append(group: Any) -> None:
         group["t"].resize((22, 12))
@@ -228,6 +235,7 @@ def test_a_refresh_writes_what_has_changed(tmp_path: Path) -> None:
     check(repo, folder, box)
 
 
+@pytest.mark.deep
 def test_a_view_of_a_tag_stays(tmp_path: Path) -> None:
     repo, storage = archive(tmp_path / "ice"), frazil.local_filesystem_storage(tmp_path / "view")
     write(repo)
@@ -236,13 +244,15 @@ def test_a_view_of_a_tag_stays(tmp_path: Path) -> None:
     put(repo, ..., 5)
     assert view_repository(Version.of(repo, tag="v1"), storage, **INLINE).done_before
     moved = view_repository(repo, storage, **INLINE)
-    assert moved.version is not None and first.version is not None
+    assert moved.version is not None
+    assert first.version is not None
     assert (frazil.read(moved.version.session(), "g/t") == 5).all()
     back = view_repository(Version.of(repo, tag="v1"), storage, **INLINE)
     assert back.version is not None
     assert frazil.read(back.version.session(), "g/t")[5, 0] == 60
 
 
+@pytest.mark.deep
 def test_collections_of_the_source_spare_the_view(tmp_path: Path) -> None:
     repo, folder = archive(tmp_path / "ice"), tmp_path / "view"
     write(repo)
@@ -287,6 +297,7 @@ def test_a_failure_leaves_no_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert repo.list_tags() == set()
 
 
+@pytest.mark.deep
 def test_virtual_and_inline_chunks_and_packs_and_a_view_of_a_view(tmp_path: Path) -> None:
     source = archive(tmp_path / "ice", **allow_folder(tmp_path / "files"))
     (tmp_path / "files").mkdir()
@@ -369,12 +380,13 @@ def test_a_copy_of_too_much_is_refused(tmp_path: Path) -> None:
         view_repository(repo, frazil.in_memory_storage(), isel={"x": slice(1, 9)}, max_copy=100, **INLINE)
 
 
+@pytest.mark.deep
 def test_sources_without_urls_and_other_targets(tmp_path: Path) -> None:
     memory = frazil.Repository.create(
         frazil.in_memory_storage(), frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
     )
     write(memory)
-    with pytest.raises(IcechunkError, match="must have URLs.*Copy the repository") as error:
+    with pytest.raises(IcechunkError, match=r"must have URLs.*Copy the repository") as error:
         view_repository(memory, frazil.in_memory_storage(), **INLINE)
     assert error.value.kind == ErrorKind.UNSUPPORTED_ARRAY
     repo = archive(tmp_path / "ice")
@@ -413,6 +425,7 @@ def test_a_read_only_source_needs_a_consent(tmp_path: Path) -> None:
     assert not repo.list_tags()
 
 
+@pytest.mark.deep
 def test_a_source_and_a_view_in_buckets() -> None:
     with ObjectServer(Conditions.QUOTED_ETAG) as server:
         server.make_bucket("bucket")
