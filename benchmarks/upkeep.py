@@ -155,6 +155,17 @@ def forgotten(versions: int, references: int, root: str) -> tuple[float, float, 
     return seconds, used, peak_mib()
 
 
+def view(repo: Any) -> None:
+    """Make a view of all chunks of the repository in another folder."""
+    frazil = importlib.import_module("frazil")
+    make_view = importlib.import_module("frazil.pipeline").view_repository
+    assert len(list(repo.ancestry(branch="main"))) > 1
+    with scratch() as folder:
+        made = make_view(repo, frazil.local_filesystem_storage(f"{folder}/view"), engine="inline")
+        assert made.chunks
+        assert not made.copied
+
+
 class Operation(NamedTuple):
     """An operation on a repository whose chunks are ``loose`` or ``packed``."""
 
@@ -179,6 +190,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "verify checksums": Operation(partial(verify, "checksum"), "packed", _ALONE),
     "compact": Operation(compact, "packed", _ALONE),
     "clone": Operation(clone, "packed", _ALONE),
+    "view": Operation(view, implementations=_ALONE),
+    "view of packs": Operation(view, "packed", _ALONE),
 }
 
 
