@@ -284,6 +284,17 @@ def test_collections_of_the_source_spare_the_view(tmp_path: Path) -> None:
     assert len(repo.list_tags()) == 1
 
 
+def test_views_of_one_source_have_their_own_tags(tmp_path: Path) -> None:
+    repo = archive(tmp_path / "ice")
+    write(repo)
+    targets = [frazil.in_memory_storage(), frazil.in_memory_storage()]
+    views = [view_repository(repo, target, **INLINE) for target in targets]
+    assert repo.list_tags() == {view.tag for view in views}
+    put(repo, (8, 0), 1)
+    again = view_repository(repo, targets[0], **INLINE)
+    assert repo.list_tags() == {again.tag, views[1].tag}
+
+
 def test_a_failure_leaves_no_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = archive(tmp_path / "ice")
     write(repo)

@@ -170,7 +170,7 @@ def view_repository(
 
     Raises:
         InvalidInputError: The box is empty or is no box, or more than ``max_copy`` would be copied
-            (``invalid-argument``). ``unsupported-array`` if chunks of the source have no URL.
+            (``invalid-array-metadata``). ``unsupported-array`` if chunks of the source have no URL.
         ReadOnlyError: The source is read-only, and ``unprotected`` is False (``read-only-storage``).
         ConflictError: The target is no view, or its arrays have changes of their own
             (``repo-info-updated``).
@@ -493,8 +493,12 @@ class _ViewRun:
         return list(out.values())
 
     def _name(self) -> str:
-        """Return a name for the view in the source: of the folder or prefix of the target, and a hash."""
+        """Return a name for the view in the source: of the folder or prefix of the target, and a hash.
+
+        A call after a killed one finds the tag by this name. All storages in memory have one label.
+        """
         label = storage_label(self.target)
+        label = id_to_text(new_object_id()) if label == "in-memory" else label
         folder = re.sub(r"[^A-Za-z0-9-]+", "-", label.rstrip("/").rpartition("/")[2]).strip("-")[:32]
         return f"{folder or _NAME}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
