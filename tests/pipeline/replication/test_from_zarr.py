@@ -63,7 +63,8 @@ def test_chunks_keep_their_bytes(tmp_path: Path) -> None:
     assert (copied.objects, copied.existing) == (3 * 3 + 4 + 1 + 2, 0) == (plan.objects, plan.existing)
     assert same(repo, tmp_path / "plain")
     table, session = repo.readonly_session("main").chunk_table("/g/shards"), repo.readonly_session("main")
-    stored = [bytes(session.workspace.read_ref(table.ref(row))) for row in range(len(table))]
+    refs = [ref for row in range(len(table)) if (ref := table.ref(row)) is not None]
+    stored = [bytes(session.workspace.read_ref(ref)) for ref in refs]
     files = [tmp_path / "plain" / "g" / "shards" / "c" / f"{i}" / f"{j}" for i in (0, 1) for j in (0, 1)]
     assert stored == [file.read_bytes() for file in files]
     again = from_zarr(source, Target(repo), **INLINE)
