@@ -114,6 +114,8 @@ from frazil.maintenance.verification.findings import Check as Check
 from frazil.maintenance.verification.findings import Finding as Finding
 from frazil.maintenance.verification.findings import VerificationReport as VerificationReport
 from frazil.maintenance.verification.plan import VerificationState as VerificationState
+from frazil.members.collection import Collection as Collection
+from frazil.members.collection import Members as Members
 from frazil.ops import GCSummary as GCSummary
 from frazil.ops import LeaseInfo as LeaseInfo
 from frazil.ops import Update as Update

@@ -463,6 +463,24 @@ class ChangeSet:
         if row >= 0:
             self.nodes[path] = None
 
+    def without_below(self, base: NodeTable, path: str) -> ChangeSet:
+        """Return the changes without those of a group and of all nodes below it."""
+        inside = f"{path.rstrip('/')}/"
+        paths = {each for each in self.nodes if f"{each}/".startswith(inside)}
+        rows = [*range(*base.below(path).indices(len(base))), *filter((-1).__lt__, [base.find_node(path)])]
+        ids = {*base.identities(np.array(rows, np.int64))[0]}
+        ids |= {node.id for each in paths if (node := self.nodes[each]) is not None}
+
+        def rest[T](part: Mapping[bytes, T]) -> dict[bytes, T]:
+            return {id_: each for id_, each in part.items() if id_ not in ids}
+
+        return ChangeSet(
+            {each: node for each, node in self.nodes.items() if each not in paths},
+            self.created - ids,
+            self.updated - ids,
+            *map(rest, (self.deleted, self.chunks, self.moves, self.ready)),
+        )
+
     # Chunks
 
     def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:

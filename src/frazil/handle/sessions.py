@@ -60,7 +60,13 @@ from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import MICROSECOND, from_datetime, now_us
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.commit import SessionState
-from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver, require_solver, solve
+from frazil.repository.session.conflicts import (
+    ConflictDetector,
+    ConflictSolver,
+    RepeatingSolver,
+    require_solver,
+    solve,
+)
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
 from frazil.repository.session.rebase import Read, carry_over
 from frazil.repository.session.session import Session, reading, state_of
@@ -479,6 +485,8 @@ def carry_changes(
     if carried is None:
         raise RebaseFailedError(id_to_text(end), conflicts)
     work.rebase_onto(current.snapshot_id, carried)
+    if isinstance(solver, RepeatingSolver):
+        solver.repeat(work)
     return work
 
 

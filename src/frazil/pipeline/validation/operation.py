@@ -6,7 +6,7 @@ import math
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -569,14 +569,28 @@ def validate(
         (False, '1 outside, 280.0 to 999.0; first 999.0', 'index (2,)')
     """
     version = Version.of(source)
-    session = version.session()
     all_rules = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
+    other = partial(_other_session, version, against)
+    return Report(version.snapshot_id, check_rules(version.session(), all_rules, other, engine, limits))
+
+
+def check_rules(
+    session: Session,
+    rules: Sequence[Rule],
+    other_of: Callable[[str | None], Session | None] = lambda name: None,
+    engine: Engine | EngineName | None = None,
+    limits: Limits | None = None,
+) -> tuple[Row, ...]:
+    """Return a row for each rule about a session that can be pickled: see `validate`.
+
+    ``other_of`` returns the session that a rule compares with, by the version that the rule names.
+    """
     arrays: dict[_ArrayKey, tuple[Session, list[Limit]]] = {}  # each version of an array is scanned once
     places: dict[_RuleKey, tuple[_ArrayKey, int]] = {}
-    for number, rule in enumerate(all_rules):
+    for number, rule in enumerate(rules):
         compared = [session] if isinstance(rule, _VALUE_RULES) and _is_scanned(session, rule) else []
         if compared and isinstance(rule, StatisticsAgainst):
-            other = _other_session(version, against, rule.against)
+            other = other_of(rule.against)
             compared += [other] if other is not None and _is_scanned(other, rule) else []
         for is_other, each in enumerate(compared):
             key = (each.snapshot_id, rule.path.strip("/"))
@@ -593,7 +607,7 @@ def validate(
     unplaced = [
         (key, arrays[array][0], rule)
         for key, (array, _) in places.items()
-        if isinstance(rule := all_rules[key[0]], NanShare)
+        if isinstance(rule := rules[key[0]], NanShare)
         and not _nan_share(CheckedRule(session, rule, (by_array[array], Offence())))[0]
         and results[key][1].count < by_array[array].nan
     ]
@@ -604,11 +618,10 @@ def validate(
             key: (results[key][0], summary.offences[0])
             for (key, _, _), summary in zip(unplaced, summaries, strict=True)
         }
-    rows = tuple(
+    return tuple(
         _row(CheckedRule(session, rule, results.get((number, False)), results.get((number, True))))
-        for number, rule in enumerate(all_rules)
+        for number, rule in enumerate(rules)
     )
-    return Report(version.snapshot_id, rows)
 
 
 @dataclass(frozen=True, slots=True)

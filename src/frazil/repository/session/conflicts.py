@@ -322,6 +322,14 @@ class ConflictSolver(ABC):
         """
 
 
+class RepeatingSolver(ConflictSolver):
+    """A solver that makes some changes of ours again on the tip, instead of a choice between the sides."""
+
+    @abstractmethod
+    def repeat(self, workspace: Workspace) -> None:
+        """Make the changes again. The workspace has all other changes, on the tip or on the next commit."""
+
+
 class ConflictDetector(ConflictSolver):
     """A solver that decides no conflict. A rebase with it succeeds only if there are no conflicts."""
 

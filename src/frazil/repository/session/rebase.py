@@ -35,7 +35,7 @@ from frazil.format.snapshot import Node, NodeTable
 from frazil.repository.catalog.context import Context, with_current
 from frazil.repository.catalog.repo_changes import CHANGES_STAY, branch_tip
 from frazil.repository.paths import absolute
-from frazil.repository.session.conflicts import Conflict, OpenSession, require_solver, solve
+from frazil.repository.session.conflicts import Conflict, OpenSession, RepeatingSolver, require_solver, solve
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
 from frazil.repository.session.workspace import Workspace
 
@@ -230,6 +230,8 @@ def _rebase_over(
         if stale := stale_reads(late, theirs):
             raise stale_error(context, late, workspace.snapshot_id, commits, stale)
         workspace.rebase_onto(end, changes)
+    if isinstance(solver, RepeatingSolver):
+        solver.repeat(workspace)
     return []
 
 

@@ -1,0 +1,92 @@
+"""Members of a collection as items of STAC, and items as the arguments of a new member."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.arguments import misfit
+from frazil.extras import needs
+from frazil.lazy_names import ModuleOnDemand
+from frazil.members.extent import BOX, TIME
+from frazil.members.table import Column
+from frazil.repository.session.session import Session
+from frazil.repository.target import Target
+from frazil.storage.base import storage_label
+
+if TYPE_CHECKING:
+    import pystac
+else:
+    pystac = ModuleOnDemand("pystac")
+
+_TIMES: Final = ("datetime", "start_datetime", "end_datetime")
+_CRS: Final = "proj:code"
+
+
+def items_of(
+    session: Session,
+    path: str,
+    names: list[str],
+    rows: Mapping[str, NDArray[Any]],
+    columns: Mapping[str, Column],
+) -> pystac.ItemCollection:
+    """Return an item for each row of a version. ``rows`` has elements."""
+    label, version = storage_label(session.workspace.context.storage), session.snapshot_id
+    missing = {name: columns[name].is_missing(each) for name, each in rows.items()}
+    values = {name: columns[name].values(each) for name, each in rows.items()}
+    items = []
+    with needs("Collection.to_stac"):
+        for at, name in enumerate(names):
+            row = {key: each[at] for key, each in values.items() if not missing[key][at]}
+            if not row.keys() >= set(TIME):
+                raise misfit(f"the member `{name}` must have a time for an item of STAC, got none")
+            first, last = (row.pop(each).astype("M8[us]").item().replace(tzinfo=UTC) for each in TIME)
+            box = [float(row.pop(each)) for each in BOX] if row.keys() >= set(BOX) else None
+            properties = {
+                {"crs": _CRS}.get(key, key): json.loads(str(each)) if columns[key].is_json else _plain(each)
+                for key, each in row.items()
+            }
+            interval = {} if first == last else {"start_datetime": first, "end_datetime": last}
+            item = pystac.Item(name, _polygon(box), box, None if interval else first, properties, **interval)
+            address = str(Target(label, version, f"{path.rstrip('/')}/{name}"))
+            item.add_asset("data", pystac.Asset(address, media_type="application/vnd.zarr", roles=["data"]))
+            items.append(item)
+        return pystac.ItemCollection(items)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a column as JSON has it."""
+    if isinstance(value, np.datetime64):
+        return f"{value.astype('M8[us]').item().isoformat()}Z"
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _polygon(box: list[float] | None) -> dict[str, Any] | None:
+    """Return a box as a geometry of GeoJSON: two polygons if it crosses the antimeridian."""
+    if box is None:
+        return None
+    west, south, east, north = box
+    spans = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
+    rings = [[[[w, south], [e, south], [e, north], [w, north], [w, south]]] for w, e in spans]
+    if len(rings) == 1:
+        return {"type": "Polygon", "coordinates": rings[0]}
+    return {"type": "MultiPolygon", "coordinates": rings}
+
+
+def arguments_of(item: Any) -> dict[str, Any]:
+    """Return the name, the box, the times and the properties of an item, as arguments of a new member."""
+    document = item if isinstance(item, Mapping) else item.to_dict()
+    found = {key: each for key, each in document["properties"].items() if each is not None}
+    moment, first, last = (found.pop(each, None) for each in _TIMES)
+    columns = {
+        "name": document["id"],
+        "bbox": document.get("bbox"),
+        "time": (first or moment, last or moment),
+    }
+    code = found.pop(_CRS, None) or (f"EPSG:{epsg}" if (epsg := found.pop("proj:epsg", None)) else None)
+    return {**found, **columns, "crs": code}
