@@ -73,6 +73,7 @@ pipeline.replication: ROOMS jobs maintenance survey readers pipeline.transform
 pipeline.definition: ROOMS jobs pipeline.derivation pipeline.ingest pipeline.validation pipeline.publishing \
     pipeline.provenance
 pipeline.__init__: jobs OPERATIONS
+members: ROOMS xarray pipeline.validation
 arrow: ROOMS jobs
 sql: ROOMS arrow jobs maintenance pipeline.__init__ pipeline.publishing pipeline.replication spark.tables
 spark.runtime: jobs
@@ -101,7 +102,7 @@ zarr_pipeline: arrays zarr_store format
 """)
 MAY_IMPORT |= PUBLIC
 MAY_IMPORT |= {"__main__": {"cli"}, "compat": {"__init__"}}
-MAY_IMPORT["__init__"] = {*SETS["NAMES"], "answers", "arrays", "arrow", *PUBLIC}
+MAY_IMPORT["__init__"] = {*SETS["NAMES"], "answers", "arrays", "arrow", "members", *PUBLIC}
 MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 
 #: Packages of others that only some rooms know. No room imports the reference.
@@ -115,10 +116,10 @@ google_crc32c: format
 re2: repository.settings
 obstore, urllib3: storage
 yaml: repository.settings pipeline.validation
-zarr: answers arrays arrow zarr_names zarr_pipeline zarr_store xarray xarray_engine fsspec_filesystem dask \
+zarr: answers arrays arrow members zarr_names zarr_pipeline zarr_store xarray xarray_engine fsspec_filesystem dask \
     jobs readers OPERATIONS spark.tables cubed sql cli testing
 cubed: cubed pipeline.transform
-xarray: xarray xarray_engine jobs readers OPERATIONS spark.tables testing
+xarray: members xarray xarray_engine jobs readers OPERATIONS spark.tables testing
 dask: dask xarray testing
 fsspec: fsspec_filesystem
 pyspark: OF_SPARK pyspark_frazil testing
@@ -129,7 +130,8 @@ virtualizarr: pipeline.replication
 datasketches: pipeline.reductions
 xarray_regrid: pipeline.transform
 h5py, cfgrib, eccodes, gribberish: readers
-rasterio: readers pipeline.reductions
+rasterio: members readers pipeline.reductions
+pystac: members
 pytest, hypothesis: testing
 """)
 

@@ -40,6 +40,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "opentelemetry": "telemetry",
     "openlineage": "lineage",
     "anywidget": "widget",
+    "pystac": "stac",
     "frazil_import": "import",
     **dict.fromkeys(("jax", "ml_dtypes", "torch"), ""),
 }

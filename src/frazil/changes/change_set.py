@@ -478,7 +478,10 @@ class ChangeSet:
             {each: node for each, node in self.nodes.items() if each not in paths},
             self.created - ids,
             self.updated - ids,
-            *map(rest, (self.deleted, self.chunks, self.moves, self.ready)),
+            rest(self.deleted),
+            rest(self.chunks),
+            rest(self.moves),
+            rest(self.ready),
         )
 
     # Chunks

@@ -211,6 +211,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("tree", "contents", "show all groups and arrays as a tree"),
         Verb("info", "contents", "describe a repository, a group or an array"),
         Verb("cat", "contents", "print or draw values of an array"),
+        Verb("collection", "contents", "list the members of a collection", "xarray"),
         Verb("ui", "ui", "show a repository in a browser"),
         Verb("sql", "contents", "answer a query in SQL with DuckDB", "arrow"),
         Verb("refs", "history", "list the branches and tags"),

@@ -456,6 +456,52 @@ def inspect(
 _OF_TARGET = "t"
 
 
+@verb("collection")
+def collection(
+    output: Output,
+    target: RequiredTarget,
+    where: Annotated[str | None, option(metavar="CONDITION")],
+    bbox: Annotated[str | None, option(metavar="W,S,E,N")],
+) -> None:
+    """List the members of a collection: name, first time, box, shape.
+
+    Args:
+        where: Only members whose rows meet a condition, such as "cloud < 10 and time >= '2024-01-01'".
+        bbox: Only members whose box touches this one, in degrees. The west may be larger than the east.
+
+    Examples:
+        frazil collection ice:scenes                        all members
+        frazil collection ice@v1:scenes --where "cloud < 10"
+        frazil collection ice:scenes --bbox=170,-20,-170,10 --json
+    """
+    version = OpenTarget(target)
+    try:
+        box = None if bbox is None else tuple(map(float, bbox.split(",")))
+    except ValueError:
+        raise InvalidInputError(f"--bbox must be four numbers W,S,E,N, got {bbox!r}") from None
+    members = frazil.Collection(version.session(), version.path).where(where, bbox=box)
+    columns = {name: each.tolist() for name, each in members.columns.items()}
+    rows = [
+        dict(zip(("member", *columns), row, strict=True))
+        for row in zip(members, *columns.values(), strict=True)
+    ]
+    sides = ("west", "south", "east", "north")
+    lines = (
+        table(
+            (
+                each["member"],
+                str(each["time"] or ""),
+                ",".join(f"{each[side]:g}" for side in sides),
+                each["shape"],
+            )
+            for each in rows
+        )
+        if rows
+        else []
+    )
+    output.emit(rows, map(output.cut, lines), pages=True)
+
+
 @verb("sql", commits=True)
 def sql(
     output: Output, target: RequiredTarget, query: Annotated[str, argument(metavar="QUERY")], csv: bool

@@ -117,6 +117,8 @@ class ManifestRefs(Sequence[ManifestRef]):
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
+#: Below a group with this number of nodes, a search for children is faster than an index of all nodes.
+_FEW_NODES: Final = 200
 _ARRAY, _GROUP = 1, 2
 
 _NODE_LAYOUT: Final = TableLayout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
@@ -298,6 +300,10 @@ class NodeTable(LateFields):
 
     def children(self, path: str) -> list[str]:
         """Return the names of the direct children of the group ``path``, sorted by bytes."""
+        below, prefix = self.below(path), len(path.rstrip("/")) + 1
+        if self._memo.children is None and below.stop - below.start <= _FEW_NODES:
+            inner = [self.paths.text(row)[prefix:] for row in range(below.start, below.stop)]
+            return [name for name in inner if "/" not in name]
         if self._memo.children is None:
             parents: Sequence[str] = ()
             names: Sequence[str] = ()

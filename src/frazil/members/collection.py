@@ -52,7 +52,7 @@ with needs("frazil.Collection", extra="xarray"):
     from frazil.xarray import to_icechunk
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]  # it ships no types
     import pystac
 
 #: The attribute of the group of a collection, and the version of the layout.
@@ -115,7 +115,10 @@ class Members:
         if self.session.workspace.node(path) is None:
             raise NodeNotFoundError(f"`{self.path}` has no member `{name}`{suggest(name, self)}")
         options = {"chunks": None, **options}
-        return xr.open_zarr(self.session.store, group=path, consolidated=False, zarr_format=3, **options)
+        dataset: xr.Dataset = xr.open_zarr(
+            self.session.store, group=path, consolidated=False, zarr_format=3, **options
+        )
+        return dataset
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a data frame, with the names as index."""
@@ -386,6 +389,10 @@ class Collection:
             raise AlreadyExistsError(
                 f"a member must not be in another member, got {name!r} in {known.pop()!r}"
             )
+        if name.partition("/")[0] == TABLE:
+            raise AlreadyExistsError(
+                f"a name must not begin with `{TABLE}`, which is the table, got {name!r}"
+            )
         if replaces != (session.workspace.node(path) is not None):
             if replaces:
                 raise NodeNotFoundError(f"`{self._path}` must have the member `{name}` to replace, got none")
@@ -458,6 +465,7 @@ class Collection:
                 column.
         """
         session = self._reading()
+        self._document(session)
         rows, columns = self._rows(session), columns_of(session, self._table)
         conditions: list[Predicate] = [] if condition is None else [parse(condition, has_columns=True)]
         if time is not None:
@@ -608,14 +616,16 @@ def _change(
     """Do work, and make the changes of rows that it returns: in a fork of a session, or as one commit."""
     if not isinstance(source, Repository | Session):
         raise wrong_type("source", source, "Repository", "Session")
-    is_session = isinstance(source, Session)
-    session = source.fork() if isinstance(source, Session) else source.writable_session(branch)
-    if not is_session:
-        state_of(session).has_tried = True  # an error says that there is no commit
-    changes = work(session)
-    if changes is not None:
-        changes.apply(session, table)
     if isinstance(source, Session):
-        source.merge(session)
+        source.require_writable()
+        fork = source.fork()
+        if (changes := work(fork)) is not None:
+            changes.apply(fork, table)
+        source.merge(fork)
         return None
-    return session.commit(message, rebase_with=RowSolver(table, changes) if changes is not None else None)
+    session = source.writable_session(branch)
+    state_of(session).has_tried = True  # an error says that there is no commit
+    if (changes := work(session)) is None:
+        return session.commit(message)
+    changes.apply(session, table)
+    return session.commit(message, rebase_with=RowSolver(table, changes))

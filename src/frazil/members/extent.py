@@ -73,7 +73,7 @@ def box_of(dataset: xr.Dataset, crs: str) -> Box | None:
 
 
 def _edges(dataset: xr.Dataset, name: str, *, is_circle: bool = False) -> tuple[float, float]:
-    """Return the extremes of a coordinate, of its bounds, or of the cells around the labels of a dimension."""
+    """Return the extremes of a coordinate: of its bounds, or of the cells of a dimension."""
     variable = dataset.variables[name]
     bounds = dataset.variables.get(variable.attrs.get("bounds", variable.encoding.get("bounds", "")))
     values = np.asarray((variable if bounds is None else bounds).values, np.float64)
@@ -139,7 +139,7 @@ def time_of(dataset: xr.Dataset) -> tuple[Any, Any] | None:
             calendar = getattr(values[0], "calendar", None)
             if calendar not in _CALENDARS:
                 raise misfit(
-                    f"the times `{name}` must have a calendar whose dates all exist in the standard calendar, "
+                    f"the times `{name}` must have a calendar whose dates are all in the standard calendar, "
                     f"got {calendar!r}. Pass time=(first, last)"
                 )
             values = np.array([each.isoformat() for each in (min(values), max(values))], "M8[us]")

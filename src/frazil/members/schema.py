@@ -10,7 +10,7 @@ rules        rules of `frazil.pipeline`, with paths in the member
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,13 +33,13 @@ _OF_VARIABLE: Final = ("dims", "dtype", "attributes")
 
 def checked_schema(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a schema as JSON. Raises ``InvalidInputError`` for an unknown part, type or rule."""
-    schema = dict(given or {})
-    if schema.get("rules"):
+    parts = dict(given or {})
+    if parts.get("rules"):
         rules = [
-            each.as_dict() if isinstance(each, validation_rules.Rule) else each for each in schema["rules"]
+            each.as_dict() if isinstance(each, validation_rules.Rule) else each for each in parts["rules"]
         ]
-        schema["rules"] = [each.as_dict() for each in validation_rules.rules_from(rules)]
-    schema = json.loads(json.dumps(schema, default=str))
+        parts["rules"] = [each.as_dict() for each in validation_rules.rules_from(rules)]
+    schema: dict[str, Any] = json.loads(json.dumps(parts, default=str))
     for part, value in schema.items():
         if not isinstance(value, _PARTS.get(part, ())):
             _refuse(f"the parts {', '.join(_PARTS)} as mappings and lists", f"{part}={value!r:.100}")
@@ -56,7 +56,7 @@ def _refuse(expected: str, found: str) -> None:
     raise InvalidInputError(f"a schema must have {expected}, got {found}")
 
 
-def require_columns(schema: Mapping[str, Any], names: Iterator[str], known: Mapping[str, Any]) -> None:
+def require_columns(schema: Mapping[str, Any], names: Iterable[str], known: Mapping[str, Any]) -> None:
     """Raise ``InvalidInputError`` for a column that neither the schema nor the table has."""
     for name in names if "columns" in schema else ():
         if name not in known:
@@ -87,7 +87,7 @@ def misfits(schema: Mapping[str, Any], session: Session, path: str) -> Iterator[
         readable = session if session.read_only else session.fork()  # tasks get a pickled session
         for row in validation.check_rules(readable, placed, engine="inline"):
             if not row.ok:
-                yield f"{row.rule} {row.path}: expected {row.expected}, found {row.found} {row.where}".rstrip()
+                yield f"{row.rule} {row.path}: expected {row.expected}, found {row.found}"
 
 
 def _differences(what: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:

@@ -36,7 +36,7 @@ def items_of(
     columns: Mapping[str, Column],
 ) -> pystac.ItemCollection:
     """Return an item for each row of a version. ``rows`` has elements."""
-    label, version = storage_label(session.workspace.context.storage), session.snapshot_id
+    place = storage_label(session.workspace.context.storage).rpartition(", path ")[2]
     missing = {name: columns[name].is_missing(each) for name, each in rows.items()}
     values = {name: columns[name].values(each) for name, each in rows.items()}
     items = []
@@ -53,7 +53,7 @@ def items_of(
             }
             interval = {} if first == last else {"start_datetime": first, "end_datetime": last}
             item = pystac.Item(name, _polygon(box), box, None if interval else first, properties, **interval)
-            address = str(Target(label, version, f"{path.rstrip('/')}/{name}"))
+            address = str(Target(place, session.snapshot_id, f"{path.rstrip('/')}/{name}"))
             item.add_asset("data", pystac.Asset(address, media_type="application/vnd.zarr", roles=["data"]))
             items.append(item)
         return pystac.ItemCollection(items)

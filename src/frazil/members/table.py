@@ -52,6 +52,9 @@ JSON: Final = "frazil:json"
 #: The rows of a chunk. An appended row stores one chunk of each column anew.
 _CHUNK_ROWS: Final = 4096
 _LEAST: Final = -(2**63)
+_TEXTS: Final = VLenUTF8()
+#: The level of compression of texts, that of new arrays of zarr.
+_LEVEL: Final = 3
 _NAN: Final = "AAAAAAAA+H8="  # as xarray writes it
 _TEXT: Final = {"missing_value": ""}
 _TIME: Final = {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
@@ -87,10 +90,16 @@ class Column:
     @staticmethod
     def of_node(node: Node) -> Column:
         """Return the column of an array."""
-        encoding, attributes = encoding_of(node.user_data), attributes_of(node)
-        dtype = (
-            array_metadata(node.user_data, "").dtype.to_native_dtype() if encoding is None else encoding.dtype
-        )
+        document, encoding = json.loads(node.user_data), encoding_of(node.user_data)
+        attributes = document.get("attributes", {})
+        if document["data_type"] == "string":
+            dtype: Any = np.dtypes.StringDType()
+        else:
+            dtype = (
+                array_metadata(node.user_data, "").dtype.to_native_dtype()
+                if encoding is None
+                else encoding.dtype
+            )
         name = node.path.rpartition("/")[2]
         return Column(name, coding_of(attributes, dtype), JSON in attributes, node)
 
@@ -204,8 +213,8 @@ def read_table(session: Session, table: str) -> Rows:
     entries = [entry for node in nodes.values() if (entry := workspace.array_entry(node.path)) is not None]
     workspace.manifests(list({id_ for entry in entries for id_ in entry.ids}))
     refs = {name: workspace.ref_table(node.path) for name, node in nodes.items()}
-    wanted = [(each.ref(row), 0, None) for each in refs.values() for row in range(len(each))]
-    chunks = iter(workspace.reader.read_many(wanted))
+    wanted = [ref for each in refs.values() for row in range(len(each)) if (ref := each.ref(row)) is not None]
+    chunks = iter(workspace.reader.read_many([(ref, 0, None) for ref in wanted]))
     rows: Rows = {}
     for name, node in nodes.items():
         parts = [next(chunks) for _ in range(len(refs[name]))]
@@ -213,7 +222,7 @@ def read_table(session: Session, table: str) -> Rows:
         rows[name] = elements = read(session, node.path) if elements is None else elements
         if len(elements) != size:
             raise misfit(
-                f"the column `{node.path}` must have {size} rows, as the column `{KEY}`, got {len(elements)}. "
+                f"the column `{node.path}` must have {size} rows, as `{KEY}` has, got {len(elements)}. "
                 "Write a value for each member"
             )
     return rows
@@ -221,25 +230,30 @@ def read_table(session: Session, table: str) -> Rows:
 
 def _joined(node: Node, index: Sequence[int], chunks: Sequence[Any]) -> NDArray[Any] | None:
     """Return the elements of the chunks of a column; None if only zarr can decode them."""
-    document, size = json.loads(node.user_data), node.array_data.shape[0]
-    length = document["chunk_grid"]["configuration"].get("chunk_shape", [0])[0]
-    encoding, codecs = encoding_of(node.user_data), [each["name"] for each in document["codecs"]]
-    is_text = encoding is None and codecs == ["vlen-utf8", "zstd"]
-    if not length or not (is_text or (encoding is not None and encoding.shards is None)):
-        return None
-    if encoding is None:
-        out = np.full(size, document["fill_value"], np.dtypes.StringDType())
+    size, encoding, length = node.array_data.shape[0], encoding_of(node.user_data), _text_rows(node)
+    if encoding is not None and encoding.shards is None and isinstance(encoding.lengths[0], int):
+        length, out = encoding.lengths[0], np.full(size, encoding.fill, encoding.dtype)
+    elif length:
+        out = np.full(size, "", np.dtypes.StringDType())
     else:
-        out = np.full(size, encoding.fill, encoding.dtype)
+        return None
     for at, chunk in zip(index, chunks, strict=True):
         if encoding is None:
-            part = VLenUTF8().decode(zstandard.ZstdDecompressor().decompress(chunk))
+            part = _TEXTS.decode(zstandard.ZstdDecompressor().decompress(chunk))
         else:
             data = np.frombuffer(chunk, np.uint8)
             place = np.zeros(1, np.int64), np.full(1, len(data)), encoding.chunk_bytes((length,))
             part = encoding.decoded(encoding.decoder(data, *place), (length,))[0]
         out[at * length : (at + 1) * length] = part[: size - at * length]
     return out
+
+
+def _text_rows(node: Node) -> int:
+    """Return the rows of a chunk of texts that `_joined` decodes; 0 for other chunks."""
+    document = json.loads(node.user_data)
+    is_plain = [each["name"] for each in document["codecs"]] == ["vlen-utf8", "zstd"]
+    grid = document["chunk_grid"]
+    return int(grid["configuration"]["chunk_shape"][0]) if is_plain and grid["name"] == "regular" else 0
 
 
 # ---- changes
@@ -286,20 +300,38 @@ class RowChanges:
             at = [places[name] for name in self.replaced[KEY].tolist()] if self.replaced else []
             gone = [places[name] for name in self.removed if name in places]
             first, size = min([*at, *gone], default=size), size - len(gone)
-            for name, elements in self.replaced.items():
-                rows[name][at] = elements
+            for name, column in columns.items() if at else ():
+                rows[name][at] = self.replaced[name] if name in self.replaced else column.fill(len(at))
             rows = {name: np.delete(elements, gone)[first:] for name, elements in rows.items()}
         for name, column in columns.items():
-            assert column.node is not None
             new = self.added[name] if name in self.added else column.fill(count)
-            document = json.loads(column.node.user_data) | {"shape": [size + count]}
-            session.workspace.set_node(column.node.path, json.dumps(document).encode())
-            if size + count > first:
-                values = np.concatenate([rows[name], new]) if rows else new
-                Array(session, column.node.path)[first : size + count] = values
+            _write(session, column, first, np.concatenate([rows[name], new]) if rows else new, size + count)
         document = json.loads(session.workspace.require_node(table).user_data)
         document["attributes"] = {**document.get("attributes", {}), REVISION: id_to_text(new_object_id())}
         session.workspace.set_node(table, json.dumps(document).encode())
+
+
+def _write(session: Session, column: Column, first: int, elements: NDArray[Any], size: int) -> None:
+    """Write the rows from ``first`` to the end of a column, which then has ``size`` rows."""
+    assert column.node is not None
+    path, workspace, length = column.node.path, session.workspace, _text_rows(column.node)
+    document = json.loads(column.node.user_data) | {"shape": [size]}
+    workspace.set_node(path, json.dumps(document).encode())
+    if not column.is_text or not length:
+        if len(elements):
+            Array(session, path)[first:size] = elements
+        return
+    begin = first // length
+    if first % length and (chunk := workspace.read_chunk(path, (begin,))) is not None:
+        before = _TEXTS.decode(zstandard.ZstdDecompressor().decompress(memoryview(chunk)))[: first % length]
+    else:
+        before = np.full(first % length, "", object)
+    texts = np.concatenate([before, elements.astype(object)])
+    for at in range(0, len(texts), length):
+        part = np.full(length, "", object)
+        part[: len(texts) - at] = texts[at : at + length]
+        data = zstandard.ZstdCompressor(level=_LEVEL).compress(_TEXTS.encode(part))
+        workspace.write_chunk(path, (begin + at // length,), data)
 
 
 def _taken(rows: Rows, mask: Mask) -> Rows:
@@ -308,10 +340,10 @@ def _taken(rows: Rows, mask: Mask) -> Rows:
 
 def create_columns(session: Session, table: str, types: Mapping[str, str]) -> None:
     """Create the columns that a table does not have, with missing values in all rows."""
-    present = {} if session.workspace.node(f"{table}/{KEY}") is None else columns_of(session, table)
-    size = size_of(session, table) if present else 0
+    workspace = session.workspace
+    size = 0 if workspace.node(f"{table}/{KEY}") is None else size_of(session, table)
     for name, kind in types.items():
-        if name in present:
+        if workspace.node(f"{table}/{name}") is not None:
             continue
         Column.of_type(name, kind).fill(size)  # or refuse it
         dtype, fill, attributes = TYPES[kind]
