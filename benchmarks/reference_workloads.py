@@ -86,6 +86,22 @@ REFERENCES: Final = (
         for references, split in ((1_200_000, 1000), (12_000_000, 10_000))
         for title, options in (("", {}), (", split manifests", {"split": split}))
     ),
+    Workload(
+        "A collection of 100,000 members: a member more, beside a commit of only its dataset",
+        "members.add",
+        {"members": 100_000},
+        {"members": 50},
+        (FRAZIL, "a plain commit"),
+        targets=at_most("a plain commit", {"a commit, ms": 2}),
+    ),
+    Workload(
+        "A collection of 100,000 members: searches",
+        "members.where",
+        {"members": 100_000},
+        {"members": 50},
+        (FRAZIL,),
+        targets=(Target("where, again, processor ms", 50), Target("requests of a new handle", 6)),
+    ),
     Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
     Workload(
         "Training: an epoch of shuffled windows of 24 of 1,024 steps",
