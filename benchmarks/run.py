@@ -70,6 +70,7 @@ PACKAGE_OF = {
     "DuckDB on Parquet": "duckdb",
     "Dask on icechunk": "dask",
     "frazil without statistics": "frazil",
+    "a plain commit": "frazil",
     **PACKAGES_OF_PIPELINE,
     **PACKAGES_OF_COMMITS,
 }
