@@ -12,4 +12,4 @@ True
 
 from frazil.lazy_names import import_on_demand
 
-__all__ = import_on_demand(__name__)
+__all__ = import_on_demand(__name__, needed={"frazil.members.collection": "xarray"})

@@ -16,6 +16,8 @@ import builtins
 import importlib
 import importlib.util
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.extras import installed, needs
@@ -25,16 +27,21 @@ TABLES: Final[dict[str, dict[str, tuple[str, str]]]] = {}
 _PUNCTUATION: Final = str.maketrans("(),", "   ")
 
 
-def import_on_demand(package: str, *, extra: str | None = None) -> list[str]:
+def import_on_demand(
+    package: str, *, extra: str | None = None, needed: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """Make a package import the public names of its stub on first use. Return its ``__all__``.
 
     ``extra`` installs all packages that the names need. By default, the error for a missing package names the
     extra of this package. ``__all__`` has no names of built-ins: ``import *`` replaces no function of Python.
-    It has no names of another distribution that is not installed. Their use raises the error.
+    It has no names of another distribution that is not installed, nor of a module whose package, in
+    ``needed``, is not. Their use raises the error.
     """
     namespace = vars(sys.modules[package])
     names = TABLES[package] = _names_of_stub(package, namespace)
-    listed = {name for name, (module, _) in names.items() if installed(module.partition(".")[0])}
+    packages = {name: needed.get(module, module.partition(".")[0]) for name, (module, _) in names.items()}
+    present = {each for each in set(packages.values()) if installed(each)}
+    listed = {name for name, each in packages.items() if each in present}
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # of the package
         module, attribute = names.get(name) or (f"{package}.{name}", "")

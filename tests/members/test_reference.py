@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def scenes(tmp_path: Path) -> frazil.Collection:
     return scenes
 
 
-def reference(tmp_path: Path) -> icechunk.Repository:
+def reference(tmp_path: Path) -> Any:
     return icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "ice")))
 
 

@@ -61,7 +61,7 @@ def test_items_in_and_out(scenes: frazil.Collection, tmp_path: Any) -> None:
     assert item["properties"]["proj:code"] == "EPSG:32632"
     assert item["bbox"] == [170, -10, -170, 10]
     assert item["geometry"]["type"] == "MultiPolygon"
-    assert items[1].geometry["type"] == "Polygon"
+    assert items[1].to_dict()["geometry"]["type"] == "Polygon"
     session, path = frazil.open_address(item["assets"]["data"]["href"])
     assert path == "/scenes/S2A_32UMA"
     xr.testing.assert_equal(
