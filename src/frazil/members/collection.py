@@ -85,6 +85,8 @@ class Members:
         >>> members = scenes.where("cloud < 10")
         >>> list(members), members.columns["cloud"].tolist(), members.open("a").sizes["y"]
         (['a'], [3.0], 2)
+        >>> members.to_pandas().loc["a", "shape"]
+        'y=2'
     """
 
     names: NDArray[Any]
@@ -108,6 +110,9 @@ class Members:
             name: The name of the member.
             **options: Options of ``xarray.open_zarr``, such as ``chunks``. Default: lazy arrays without Dask.
 
+        Returns:
+            The dataset.
+
         Raises:
             NodeNotFoundError: There is no such member.
         """
@@ -121,7 +126,11 @@ class Members:
         return dataset
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a data frame, with the names as index."""
+        """Return the rows as a data frame.
+
+        Returns:
+            The rows, with the names as index.
+        """
         columns = {name: ("member", each) for name, each in self.columns.items()}
         return xr.Dataset(columns, {KEY: self.names.astype(object)}).to_dataframe()
 
@@ -147,7 +156,7 @@ class Collection:
         InvalidInputError: ``invalid-array-metadata`` if the group is no collection, or of a newer layout.
 
     Examples:
-        >>> import frazil, numpy as np, xarray as xr
+        >>> import frazil, numpy as np, xarray as xr, zarr
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> scenes = frazil.Collection.create(repo, "/scenes")
         >>> scene = xr.Dataset({"red": (("lat", "lon"), np.ones((2, 2)))},
@@ -155,6 +164,18 @@ class Collection:
         >>> snapshot = scenes.add(scene, name="S2A_1", cloud=4.5)
         >>> list(scenes.where("cloud < 10 AND time >= '2024-01-01'", bbox=(8, 50, 10, 52)))
         ['S2A_1']
+        >>> snapshot = scenes.add_many({"dataset": scene, "name": name} for name in ("S2A_2", "S2A_3"))
+        >>> snapshot = scenes.replace(scene, name="S2A_2", cloud=50)
+        >>> snapshot = scenes.remove("S2A_3")
+        >>> scenes.open("S2A_2").sizes["lat"], len(scenes), scenes.check()
+        (2, 2, {})
+        >>> item = {"id": "S2B_1", "properties": {"datetime": "2024-06-01T10:00:00Z", "platform": "S2B"}}
+        >>> snapshot = scenes.add_stac(item, scene.drop_vars("time"))
+        >>> [each.id for each in scenes.to_stac(scenes.where("platform = 'S2B'"))]
+        ['S2B_1']
+        >>> with repo.transaction("main", message="by zarr") as store:
+        ...     group = zarr.create_group(store, path="scenes/raw")
+        >>> snapshot = scenes.add_rows({"member": ["raw"]})
     """
 
     def __init__(self, source: Repository | Session, path: str = "/", *, branch: str = MAIN) -> None:
@@ -184,6 +205,9 @@ class Collection:
                 ``attributes``), ``attributes`` (of the group of a member) and ``rules`` (of
                 `frazil.pipeline.validate`, with paths in the member). Default: everything is allowed.
             branch: As for the class.
+
+        Returns:
+            The collection.
 
         Raises:
             AlreadyExistsError: There is a collection, or a node with the path of the table.
@@ -496,7 +520,15 @@ class Collection:
         return Members(chosen.pop(KEY), chosen, session, self._path)
 
     def open(self, name: str, **options: Any) -> xr.Dataset:
-        """Return the dataset of a member: see `Members.open`."""
+        """Return the dataset of a member.
+
+        Args:
+            name: The name of the member.
+            **options: See `Members.open`.
+
+        Returns:
+            The dataset.
+        """
         return Members(np.zeros(0, "U"), {}, self._reading(), self._path).open(name, **options)
 
     def check(self) -> dict[str, list[str]]:
@@ -543,6 +575,9 @@ class Collection:
 
         Args:
             members: The members. Default: all.
+
+        Returns:
+            An ``ItemCollection`` of pystac.
 
         Raises:
             InvalidInputError: A member has no time, which STAC requires.
