@@ -445,7 +445,7 @@ def test_rows_must_fit_the_schema(strict: frazil.Collection) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"colums": {}},
+        {"fields": {}},
         {"columns": {"a": "float"}},
         {"variables": {"a": {"dim": []}}},
         {"rules": [{"rule": "No"}]},
