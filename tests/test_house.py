@@ -116,8 +116,8 @@ google_crc32c: format
 re2: repository.settings
 obstore, urllib3: storage
 yaml: repository.settings pipeline.validation
-zarr: answers arrays arrow members zarr_names zarr_pipeline zarr_store xarray xarray_engine fsspec_filesystem \
-    dask jobs readers OPERATIONS spark.tables cubed sql cli testing
+zarr: answers arrays arrow members zarr_names zarr_pipeline zarr_store xarray xarray_engine \
+    fsspec_filesystem dask jobs readers OPERATIONS spark.tables cubed sql cli testing
 cubed: cubed pipeline.transform
 xarray: members xarray xarray_engine jobs readers OPERATIONS spark.tables testing
 dask: dask xarray testing
