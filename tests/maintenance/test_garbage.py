@@ -35,11 +35,11 @@ from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance import backups as backups_module
 from frazil.maintenance import collection
 from frazil.maintenance import collection as deletion
-from frazil.maintenance.backups import RECENT
 from frazil.maintenance.collection import DeleteLimits, Sweeper
 from frazil.maintenance.plan import GarbageFiles
 from frazil.ops import GarbageReason, UpdateType
 from frazil.pipeline import Progress
+from frazil.repository.catalog.backup_rules import RECENT
 from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.repo_update import ops_log
 from frazil.repository.clock import now_us

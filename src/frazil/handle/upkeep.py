@@ -630,7 +630,7 @@ class Upkeep(Recovery):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> print(repo.upkeep.doctor(), end="")
-            no findings in 12 checks
+            no findings in 13 checks
         """
         return maintenance.examine(self._repo._context)
 
