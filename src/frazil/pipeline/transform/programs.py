@@ -115,7 +115,7 @@ class DatasetFunction(ArrayOperation):
         )
         with program.context():
             variables, attributes = program.results(session)
-            program.planned[id(session)] = variables
+            program.planned.append((session, variables))
             computed, coordinates = [], []
             for name, variable in variables.items():
                 new = ArrayInfo(to.path(name), variable.document)
@@ -150,8 +150,8 @@ class Program:
     to: Target
     max_mem: MaxMem
     engine: Engine | EngineName | None
-    #: The results of the session that the plan is for.
-    planned: dict[int, dict[str, _Variable]] = field(default_factory=dict)
+    #: The session that the plan is for, and its results.
+    planned: list[tuple[Session, dict[str, _Variable]]] = field(default_factory=list)
 
     def context(self) -> Any:
         """Return a context in which the plans have the bound of memory of the caller."""
@@ -182,7 +182,8 @@ class Program:
 
     def _plans(self, session: Session, results: Sequence[ArrayInfo]) -> dict[str, Any]:
         """Return the Cubed arrays of results by path, with the chunks of the stored arrays."""
-        variables = self.planned.get(id(session)) or self.results(session)[0]
+        known = [variables for planned, variables in self.planned if planned is session]
+        variables = known[0] if known else self.results(session)[0]
         by_path = {self.to.path(name): each.values for name, each in variables.items()}
         return {each.path: cubed_plan.rechunked(by_path[each.path], each.grid) for each in results}
 
