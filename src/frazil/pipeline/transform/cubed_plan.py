@@ -20,6 +20,7 @@ from typing import Any, Final, override
 
 import numpy as np
 import xarray as xr
+import zarr
 from cubed.primitive.blockwise import BlockwiseSpec, ChunkKey, FunctionArgs, key_to_slices
 from cubed.runtime.pipeline import visit_nodes
 from cubed.storage.virtual import VirtualInMemoryArray, VirtualOffsetsArray
@@ -34,6 +35,7 @@ from frazil.pipeline.derivation.digest_table import hash_grid
 from frazil.pipeline.derivation.relations import U64, StoredChunks
 from frazil.pipeline.transform.arrays import Shape
 from frazil.pipeline.transform.block_functions import fingerprint
+from frazil.xarray.agreement import ArrayWriter, ZarrStore, dump_to_store
 
 type Key = tuple[str, Shape]
 
@@ -77,6 +79,17 @@ def source_array(path: str, variable: xr.Variable, chunks: Shape) -> Any:
 def is_cubed(values: Any) -> bool:
     """Return whether values are a Cubed array."""
     return isinstance(values, cubed.Array)
+
+
+def stored_metadata(dataset: xr.Dataset, encoding: Mapping[Any, Any]) -> zarr.storage.MemoryStore:
+    """Return a store with the arrays of a dataset: with values in memory, and without those of Cubed."""
+    store = zarr.storage.MemoryStore()
+    target = ZarrStore.open_group(
+        store, mode="w", zarr_format=3, consolidated=False, consolidate_on_close=False
+    )
+    # The writer collects the Cubed arrays, and nobody writes them.
+    dump_to_store(dataset, target, ArrayWriter(), encoding=encoding)  # type: ignore[no-untyped-call]
+    return store
 
 
 def rechunked(array: Any, grid: Shape) -> Any:

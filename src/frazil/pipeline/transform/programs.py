@@ -31,7 +31,6 @@ from frazil.pipeline.transform.arrays import (
 from frazil.pipeline.transform.block_functions import fingerprint
 from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, OutputArrays, create_groups
 from frazil.repository.session.session import Session, scratch_session
-from frazil.xarray.agreement import ArrayWriter, ZarrStore, dump_to_store
 
 if TYPE_CHECKING:
     from frazil.pipeline.transform import cubed_plan
@@ -246,16 +245,11 @@ def _dataset(session: Session, group: str, arrays: Sequence[ArrayInfo]) -> xr.Da
 def _encoded(dataset: xr.Dataset) -> tuple[dict[str, _Variable], Json]:
     """Return variables as Zarr has them: Cubed arrays as they are, and the values of others."""
     lazy = {name: each.data for name, each in dataset.variables.items() if cubed_plan.is_cubed(_data(each))}
-    store, dataset = zarr.storage.MemoryStore(), dataset.copy()
+    dataset = dataset.copy()
     for name in lazy:
         dataset[name].encoding = {}
     encoding = {name: {"chunks": clipped_chunks(each.chunksize, each.shape)} for name, each in lazy.items()}
-    target = ZarrStore.open_group(
-        store, mode="w", zarr_format=3, consolidated=False, consolidate_on_close=False
-    )
-    # The writer writes the values in memory, and collects the Cubed arrays.
-    dump_to_store(dataset, target, ArrayWriter(), encoding=encoding)  # type: ignore[no-untyped-call]
-    group = zarr.open_group(store, mode="r")
+    group = zarr.open_group(cubed_plan.stored_metadata(dataset, encoding), mode="r")
     variables = {}
     for name in map(str, dataset.variables):
         array = cast("zarr.Array[Any]", group[name])
