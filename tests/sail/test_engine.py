@@ -23,6 +23,7 @@ import cubed
 import frazil
 import frazil.pipeline as ops
 import frazil.xarray
+from frazil.credentials import LocalFileSystemAccess
 from frazil.cubed import Executor
 from frazil.engines import engine_of
 from frazil.spark import OnSpark, Target
@@ -119,6 +120,33 @@ def cloned(repo: frazil.Repository, place: Path, engine: Any) -> object:
     return contents(frazil.Repository.open(storage).readonly_session("main").store)
 
 
+def doubled(data: xr.Dataset) -> xr.Dataset:
+    return data * 2
+
+
+def computed_by_cubed(repo: frazil.Repository, place: Path, engine: Any) -> object:
+    to = target(repo, engine)
+    with cubed.config.set({"spec.work_dir": str(place / "work")}):
+        ops.map_datasets(doubled, repo, [T], to=to, engine=engine)
+    return contents(repo.readonly_session("main").store, to.group)
+
+
+def viewed(repo: frazil.Repository, place: Path, engine: Any) -> object:
+    storage = frazil.local_filesystem_storage(str(place / "view"))
+    report = ops.view_repository(repo, storage, paths=["data"], sel={"lon": slice(45, 180)}, engine=engine)
+    access: Any = dict.fromkeys(report.containers, LocalFileSystemAccess)
+    view = frazil.Repository.open(storage, authorize_virtual_chunk_access=access)
+    return contents(view.readonly_session("main").store)
+
+
+def copied_from_zarr(repo: frazil.Repository, place: Path, engine: Any) -> object:
+    plain = frazil.local_filesystem_storage(str(place / "plain"))
+    ops.export_zarr(repo, plain, engine="inline")
+    other = frazil.Repository.create(frazil.local_filesystem_storage(str(place / "copy")))
+    ops.from_zarr(plain, Target(other), engine=engine)
+    return contents(other.readonly_session("main").store)
+
+
 def published(repo: frazil.Repository, place: Path, engine: Any) -> object:
     def work(to: Target) -> None:
         with repo.transaction(to.branch, message="a value") as store:
@@ -179,6 +207,9 @@ OPERATIONS: dict[str, Callable[[frazil.Repository, Path, Any], object]] = {
     "ingest, inspect_files": ingested,
     "copy_repository, coarsen, refresh": refreshed,
     "export_zarr": exported,
+    "map_datasets": computed_by_cubed,
+    "view_repository": viewed,
+    "from_zarr": copied_from_zarr,
     "validate": validated,
 }
 
