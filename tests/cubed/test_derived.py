@@ -231,6 +231,19 @@ def test_a_function_of_two_groups_in_the_session_of_a_writer(tmp_path: Path) -> 
     np.testing.assert_array_equal(opened(repo, "out")["sum"].values, expected)
 
 
+def test_coordinates_of_two_dimensions_follow_their_source() -> None:
+    data = programs.daily(40, missing=False)
+    places = np.arange(48.0).reshape(6, 8)
+    repo = archive(data.assign_coords(height=(("lat", "lon"), places)))
+    map_datasets(where, repo, ["data/t"], to=Target(repo, group="out"), **INLINE)
+    np.testing.assert_array_equal(opened(repo, "out")["height"], places)
+    with repo.transaction("main", message="another height") as store:
+        zarr.open_array(store, path="data/height")[2, 3] = -1
+    refresh(repo, **INLINE).apply()
+    assert opened(repo, "out")["height"][2, 3] == -1
+    xr.testing.assert_allclose(opened(repo, "out"), where(opened(repo, "data")), rtol=1e-5)
+
+
 def test_a_function_without_a_name_is_broken_and_the_result_stays() -> None:
     repo = archive(programs.daily(DAYS))
     map_datasets(lambda ds: ds * 2, repo, ["data/t"], to=Target(repo, group="out"), **INLINE)

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 import xarray as xr
 import zarr
 from tests.sql.statements import answer, filled, tips
 
 import frazil
+from frazil.arrow.grid import COMPLEX
 from frazil.arrow.row_jobs import RowSource
+from frazil.arrow.write_layout import as_type
 from frazil.errors import (
     ConflictError,
     IcechunkError,
@@ -263,3 +266,24 @@ def test_conditions_of_scans(query: str, conditions: list[str]) -> None:
     (tree,) = parse(query, "spark")
     table = next(each for each in tables_in(tree) if each.name == "t")
     assert [text for text in map(condition_text, conditions_on(table)) if text] == conditions
+
+
+def test_complex_numbers_are_pairs_of_numbers_that_fit(ice: frazil.Repository) -> None:
+    with ice.transaction("main", message="waves") as store:
+        options: dict[str, Any] = {"dimension_names": ["x"], "chunks": (2,)}
+        zarr.create_array(store, name="waves/x", data=np.arange(3), **options)
+        zarr.create_array(store, name="waves/z", data=np.array([1 + 2j, 0, 3], "c8"), **options)
+    sql = on_duckdb(ice)
+    sql("UPDATE ice.waves SET z = {'real': 7.5, 'imag': -1.0} WHERE z.real > 2")
+    assert sql("SELECT x, z.imag FROM ice.waves ORDER BY x").rows == [(0, 2.0), (1, 0.0), (2, -1.0)]
+    array = zarr.open_array(ice.readonly_session("main").store, path="waves/z", mode="r")
+    np.testing.assert_array_equal(array[:], np.array([1 + 2j, 0, 7.5 - 1j], "c8"))
+
+
+def test_parts_of_complex_numbers_must_fit() -> None:
+    large = pa.array([{"imag": 0.0, "real": 1e300}])  # in another order
+    assert as_type(large, COMPLEX["complex128"], "z").to_pylist() == [{"real": 1e300, "imag": 0.0}]
+    with pytest.raises(InvalidInputError, match=r"z\.real must fit into float"):
+        as_type(large, COMPLEX["complex64"], "z")
+    with pytest.raises(InvalidInputError, match="The column z must be"):
+        as_type(pa.array([{"re": 1.0, "im": 2.0}]), COMPLEX["complex64"], "z")

@@ -92,6 +92,12 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         return values
     if not pa.types.is_null(values.type) and _kind(values.type) != _kind(target):
         raise misfit(f"The column {name} must be {target}, got {values.type}. Convert them")
+    if pa.types.is_struct(values.type):  # a cast of Arrow takes null for a part of another name
+        parts = dict(zip((each.name for each in values.type), values.flatten(), strict=True))
+        if sorted(parts) != sorted(each.name for each in target):
+            raise misfit(f"The column {name} must be {target}, got {values.type}. Rename its parts")
+        converted = [as_type(parts[each.name], each.type, f"{name}.{each.name}") for each in target]
+        return pa.StructArray.from_arrays(converted, fields=list(target), mask=values.is_null())
     try:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(target):
             return values.cast(pa.timestamp("us")).cast(target)  # times without a zone are UTC

@@ -14,6 +14,7 @@ import click
 
 import frazil
 from frazil.cli import arguments as args
+from frazil.cli.cells import SELECTION, indices_of
 from frazil.cli.command import Output, argument, option, picked, table, verb
 from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, clock, confirm, storage_of
 from frazil.display import counted
@@ -271,8 +272,6 @@ def forget(
         raise click.UsageError("a withdrawal changes all versions: pass --all-versions, or --dry-run")
     data: dict[str, Any] = {} if target.path is None else {opened.path: None}
     if selections:
-        from frazil.cli.cells import SELECTION, indices_of
-
         session = opened.session()
         texts = (SELECTION.convert(each, None, None) for each in selections)
         data = {opened.path: [indices_of(session, opened.path, each) for each in texts]}

@@ -456,8 +456,8 @@ class Upkeep(Recovery):
             [0, 0, 3, 4]
         """
         self._repo._context.require_version_2()
-        wanted = maintenance.Wanted.of(data, sources, follow=follow)
-        work = maintenance.Forgetting(self._repo._context, wanted, progress_of(progress))
+        selection = maintenance.DataSelection.of(data, sources, follow=follow)
+        work = maintenance.Forgetting(self._repo._context, selection, progress_of(progress))
 
         def perform() -> WithdrawalCertificate:
             require_writable(self._repo._context.storage)

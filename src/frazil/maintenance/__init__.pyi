@@ -31,4 +31,4 @@ from frazil.maintenance.withdrawal.certificate import certify as certify
 from frazil.maintenance.withdrawal.certificate import removals as removals
 from frazil.maintenance.withdrawal.operation import Forgetting as Forgetting
 from frazil.maintenance.withdrawal.operation import Withdrawal as Withdrawal
-from frazil.maintenance.withdrawal.selection import Wanted as Wanted
+from frazil.maintenance.withdrawal.selection import DataSelection as DataSelection

@@ -58,7 +58,7 @@ def test_a_small_repository_keeps_all_backups_until_it_is_large(monkeypatch: pyt
 
 
 def test_there_are_few_backups_and_the_log_is_whole(repo: frazil.Repository) -> None:
-    most, newest = backup_rules.LIMITS
+    most, newest = backup_rules.MOST, backup_rules.NEWEST
     counts = []
     for number in range(330):
         repo.set_metadata({"n": number})
@@ -76,7 +76,7 @@ def test_there_are_few_backups_and_the_log_is_whole(repo: frazil.Repository) -> 
 
 
 def test_undo_reaches_the_newest_updates_and_refuses_others(repo: frazil.Repository) -> None:
-    newest = backup_rules.LIMITS.newest
+    newest = backup_rules.NEWEST
     update(repo, 0, 150)
     for number in range(newest // 2 - 1):
         repo.history.undo().apply()

@@ -71,7 +71,7 @@ from frazil.maintenance.withdrawal.certificate import (
     stored_inline,
     table_of,
 )
-from frazil.maintenance.withdrawal.selection import ArrayCut, PartialChunks, Wanted, array_cuts
+from frazil.maintenance.withdrawal.selection import ArrayCut, DataSelection, PartialChunks, array_cuts
 from frazil.maintenance.withdrawal.spans import ChunkFiles, Mask, Spans, erase, has_bytes
 from frazil.repository.catalog.assets import MANIFEST, TRANSACTION_LOG, with_read_statistics
 from frazil.repository.catalog.collection_guard import (
@@ -175,7 +175,7 @@ class ManifestCut:
 
 
 @dataclass(slots=True, eq=False)
-class Found:
+class WithdrawalSurvey:
     """What a withdrawal has read, and written again. It grows if other updates come in between."""
 
     files: ChunkFiles
@@ -200,9 +200,9 @@ class Found:
 class Forgetting:
     """One withdrawal: its plan, and the withdrawal itself."""
 
-    def __init__(self, context: Context, wanted: Wanted, progress: Progress = NO_PROGRESS) -> None:
+    def __init__(self, context: Context, selection: DataSelection, progress: Progress = NO_PROGRESS) -> None:
         self._context, self._storage = context, context.storage
-        self._wanted, self._matches = wanted, wanted.matches()
+        self._selection, self._matches = selection, selection.matches()
         self._progress = progress
         self._partial = PartialChunks(context.chunk_access())
         #: Bytes that are withdrawn at all positions of the arrays.
@@ -213,21 +213,23 @@ class Forgetting:
         info, now, storage = self._context.catalog.full_repo_info(), now_us(), self._storage
         require_online(info)
         leases = LeaseLimit(storage, now, now)
-        found, older_than = Found(ChunkFiles.of(list_objects(storage, CHUNKS))), leases.refresh()
-        self._follow(info, found.files, older_than)
-        self._survey(info, found, older_than, writes=False)
-        removal = self._removal(found, leases.older_than, "")
+        survey, older_than = WithdrawalSurvey(ChunkFiles.of(list_objects(storage, CHUNKS))), leases.refresh()
+        self._follow(info, survey.files, older_than)
+        self._survey(info, survey, older_than, writes=False)
+        removal = self._removal(survey, leases.older_than, "")
         is_affected = among(info.table.ids(), removal.old)
         unlisted = removal.old[~among(removal.old, info.table.ids())]
         detached = np.concatenate([info.table.ids()[is_affected & ~reachable(info)], unlisted])
         statistics = list_objects(storage, STATISTICS)
         return Withdrawal(
             what=removal.what,
-            arrays=tuple(sorted({path for cut in found.cuts.values() for path in cut.paths})),
+            arrays=tuple(sorted({path for cut in survey.cuts.values() for path in cut.paths})),
             versions=tuple(ids_to_text(removal.old)),
             branches=_refs_with(info, info.branches, is_affected),
             tags=_refs_with(info, info.tags, is_affected),
-            backups=tuple(key for key, ids in sorted(found.backups.items()) if among(ids, removal.old).any()),
+            backups=tuple(
+                key for key, ids in sorted(survey.backups.items()) if among(ids, removal.old).any()
+            ),
             detached=tuple(ids_to_text(detached)),
             manifests=tuple(ids_to_text(removal.manifests)),
             statistics=tuple(ids_to_text(statistics.ids[among(statistics.ids, removal.manifests)])),
@@ -235,7 +237,7 @@ class Forgetting:
             packs=tuple(ids_to_text(distinct([removal.packs]))),
             counts=removal.counts,
             sources=removal.sources,
-            unresolved=tuple(self._unresolved(found, removal, leases)),
+            unresolved=tuple(self._unresolved(survey, removal, leases)),
         )
 
     def finish(self) -> WithdrawalCertificate:
@@ -256,97 +258,99 @@ class Forgetting:
 
     # The survey
 
-    def _survey(self, info: RepoInfo, found: Found, older_than: int, *, writes: bool) -> None:
+    def _survey(self, info: RepoInfo, survey: WithdrawalSurvey, older_than: int, *, writes: bool) -> None:
         """Do step 1, as far as it has not been done, and choose the new ids of step 2."""
-        self._list_versions(info, found)
-        snapshot, before = self._context.assets.snapshot, found.cuts.keys()
-        found.cuts = array_cuts(lambda: (snapshot(id_).nodes for id_ in found.versions), self._wanted)
-        if found.cuts.keys() != before:  # another array has one of the paths now
-            found.live = Spans()
-            found.seen.clear()
-        uses = {id_: snapshot(id_).nodes.manifest_ids() for id_ in found.versions}
+        self._list_versions(info, survey)
+        snapshot, before = self._context.assets.snapshot, survey.cuts.keys()
+        survey.cuts = array_cuts(lambda: (snapshot(id_).nodes for id_ in survey.versions), self._selection)
+        if survey.cuts.keys() != before:  # another array has one of the paths now
+            survey.live = Spans()
+            survey.seen.clear()
+        uses = {id_: snapshot(id_).nodes.manifest_ids() for id_ in survey.versions}
         needed = id_list(info.table.ids()[reachable(info)])
         required = set(id_list(distinct([uses[id_] for id_ in needed])))
         used, stored = distinct(list(uses.values())), list_objects(self._storage, MANIFESTS)
         unused = stored.select_files(~among(stored.ids, used))
-        found.unread |= dict.fromkeys(unused.select_files(unused.modified >= older_than).keys())
+        survey.unread |= dict.fromkeys(unused.select_files(unused.modified >= older_than).keys())
         unused = unused.select_files(unused.modified < older_than)
         has_statistics = set(id_list(list_objects(self._storage, STATISTICS).ids)) if writes else set()
-        todo = [(id_, True) for id_ in id_list(used) if id_ not in found.seen]
-        todo += [(id_, False) for id_ in id_list(unused.ids) if id_ not in found.cut]
+        todo = [(id_, True) for id_ in id_list(used) if id_ not in survey.seen]
+        todo += [(id_, False) for id_ in id_list(unused.ids) if id_ not in survey.cut]
         self._progress.expect(len(todo))
 
         def cut(item: tuple[bytes, bool]) -> ManifestCut | None:
             id_, is_used = item
             if id_ in required:
-                return self._cut(found, id_, writes=writes, has_statistics=id_ in has_statistics)
+                return self._cut(survey, id_, writes=writes, has_statistics=id_ in has_statistics)
             with skip_missing(), skip_damage():  # a version without a ref may have lost its files
-                part = self._cut(found, id_, writes=writes and is_used, has_statistics=False)
+                part = self._cut(survey, id_, writes=writes and is_used, has_statistics=False)
                 return part if is_used else replace(part, live=Spans(), near=Spans(), near_inline=no_ids())
             return None
 
-        live, near = [found.live], [found.near]
+        live, near = [survey.live], [survey.near]
         for (id_, is_used), part in zip(todo, side_by_side(todo, cut, AT_ONCE), strict=True):
             self._progress.advance()
             if part is None:
-                found.unread[manifest_key(id_)] = None
+                survey.unread[manifest_key(id_)] = None
                 continue
-            found.seen |= {id_} if is_used else set()
+            survey.seen |= {id_} if is_used else set()
             live = [Spans.union([*live, part.live])] if len(live) > _GATHERED else [*live, part.live]
             near = [Spans.union([*near, part.near])] if len(near) > _GATHERED else [*near, part.near]
-            found.near_inline = distinct([found.near_inline, part.near_inline])
+            survey.near_inline = distinct([survey.near_inline, part.near_inline])
             if part.references:
-                found.cut[id_] = replace(part, live=Spans(), near=Spans())
-        found.live, found.near = Spans.union(live), Spans.union(near)
-        changed = id_matrix(list(found.cut))
+                survey.cut[id_] = replace(part, live=Spans(), near=Spans())
+        survey.live, survey.near = Spans.union(live), Spans.union(near)
+        changed = id_matrix(list(survey.cut))
         new = [id_ for id_, ids in uses.items() if among(ids, changed).any()]
-        while new := [id_ for id_ in new if id_ not in found.names]:  # and those that name them as parents
-            found.names |= {id_: new_object_id() for id_ in new}
-            texts, known = _texts(found.names), found.metadata
-            new = [id_ for id_ in found.versions if _with_texts(known[id_], texts) is not known[id_]]
+        while new := [id_ for id_ in new if id_ not in survey.names]:  # and those that name them as parents
+            survey.names |= {id_: new_object_id() for id_ in new}
+            texts, known = _texts(survey.names), survey.metadata
+            new = [id_ for id_ in survey.versions if _with_texts(known[id_], texts) is not known[id_]]
 
-    def _list_versions(self, info: RepoInfo, found: Found) -> None:
+    def _list_versions(self, info: RepoInfo, survey: WithdrawalSurvey) -> None:
         """Note all versions that `repo` and the backups list, and whose files exist."""
 
         def add(state: RepoInfo) -> U8:
             ids = state.table.ids()
-            rows = np.flatnonzero(~among(ids, id_matrix(list(found.metadata))))
-            found.metadata |= dict(zip(id_list(ids[rows]), state.table.metadata(rows), strict=True))
+            rows = np.flatnonzero(~among(ids, id_matrix(list(survey.metadata))))
+            survey.metadata |= dict(zip(id_list(ids[rows]), state.table.metadata(rows), strict=True))
             return ids
 
         add(info)
         for key in backup_keys(self._storage):
             try:
                 with skip_missing():
-                    if key not in found.backups:
-                        found.backups[key] = add(decode_repo_info(self._storage.get(key), key))
+                    if key not in survey.backups:
+                        survey.backups[key] = add(decode_repo_info(self._storage.get(key), key))
             except FormatError:
-                found.unread[key] = None
+                survey.unread[key] = None
         stored = list_objects(self._storage, SNAPSHOTS).ids
-        needed, ids = info.table.ids()[reachable(info)], id_matrix(list(found.metadata))
+        needed, ids = info.table.ids()[reachable(info)], id_matrix(list(survey.metadata))
         for id_ in id_list(needed[~among(needed, stored)]):
             self._context.assets.snapshot(id_)  # raises an error
-        found.versions = id_list(ids[among(ids, stored)])
+        survey.versions = id_list(ids[among(ids, stored)])
 
-    def _cut(self, found: Found, id_: bytes, *, writes: bool, has_statistics: bool) -> ManifestCut:
+    def _cut(
+        self, survey: WithdrawalSurvey, id_: bytes, *, writes: bool, has_statistics: bool
+    ) -> ManifestCut:
         """Read a manifest, and write it again without the data."""
         manifest = MANIFEST.read(self._storage, id_)
         if has_statistics:
             manifest = with_read_statistics(self._storage, manifest)
         pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
-        masks = [self._masks(found, found.cuts.get(node), table) for node, table in pairs]
+        masks = [self._masks(survey, survey.cuts.get(node), table) for node, table in pairs]
         written: dict[bytes, ChunkTable] = {}
         for (node, table), (_, partly) in zip(pairs, masks, strict=True):
             if len(rows := np.flatnonzero(partly)):
                 partly[rows], written[node] = self._partial.written(
-                    table, rows, found.cuts[node], writes=writes
+                    table, rows, survey.cuts[node], writes=writes
                 )
         whole = table_of(manifest)
         gone = np.concatenate([np.zeros(0, np.bool_), *(all_ | partly for all_, partly in masks)])
-        spans = found.files.spans(whole, ~gone), found.files.spans(whole, gone)
-        own = [np.full(len(table), node in found.cuts) for node, table in pairs]
+        spans = survey.files.spans(whole, ~gone), survey.files.spans(whole, gone)
+        own = [np.full(len(table), node in survey.cuts) for node, table in pairs]
         stays = ~gone & np.concatenate([gone[:0], *own])
-        near, near_inline = found.files.spans(whole, stays), inline_digests(whole, stays)
+        near, near_inline = survey.files.spans(whole, stays), inline_digests(whole, stays)
         if not gone.any():
             return ManifestCut(*spans, near=near, near_inline=near_inline)
         certain = np.concatenate([all_ for all_, _ in masks])
@@ -373,23 +377,23 @@ class Forgetting:
             tuple(sources),
             int(gone.sum()),
             sum(int(partly.sum()) for _, partly in masks),
-            found.files.spans(whole, certain),
+            survey.files.spans(whole, certain),
             inline_digests(whole, certain),
             near,
             near_inline,
         )
 
-    def _masks(self, found: Found, cut: ArrayCut | None, table: ChunkTable) -> tuple[Mask, Mask]:
+    def _masks(self, survey: WithdrawalSurvey, cut: ArrayCut | None, table: ChunkTable) -> tuple[Mask, Mask]:
         """Return which references are in the data, and which are of chunks that are partly in them."""
         gone, partly = np.zeros((2, len(table)), np.bool_)
         if cut is not None and (not cut.boxes or table.ndim == len(cut.boxes[0])):
             gone, partly = cut.masks(table.index)
         virtual = np.flatnonzero(table.kind == ChunkKind.VIRTUAL)
-        if self._wanted.sources and len(virtual):
+        if self._selection.sources and len(virtual):
             urls = self._context.virtual.urls(table.foreign.locations.texts())
             gone[virtual[self._matches(urls)[table.source[virtual]]]] = True
         if cut is not None and len(self._followed.starts):
-            rows, starts, stops = found.files.places(table, ~gone)
+            rows, starts, stops = survey.files.places(table, ~gone)
             gone[rows[self._followed.contains(starts, stops)]] = True
         if cut is not None and len(self._followed_inline):
             rows = np.flatnonzero(table.kind == ChunkKind.INLINE)
@@ -399,18 +403,18 @@ class Forgetting:
 
     def _follow(self, info: RepoInfo, files: ChunkFiles, older_than: int) -> None:
         """Find the bytes of the chunks that have only withdrawn elements."""
-        if self._wanted.follow and not len(self._followed.starts):
-            found = Found(files)
-            self._survey(info, found, older_than, writes=False)
-            self._followed = Spans.union(each.certain for each in found.cut.values())
-            self._followed_inline = distinct([each.certain_inline for each in found.cut.values()])
+        if self._selection.follow and not len(self._followed.starts):
+            survey = WithdrawalSurvey(files)
+            self._survey(info, survey, older_than, writes=False)
+            self._followed = Spans.union(each.certain for each in survey.cut.values())
+            self._followed_inline = distinct([each.certain_inline for each in survey.cut.values()])
 
-    def _removal(self, found: Found, older_than: int, key: str) -> Removal:
+    def _removal(self, survey: WithdrawalSurvey, older_than: int, key: str) -> Removal:
         """Return the record of the withdrawal."""
-        files, listing = found.files, found.files.listing
+        files, listing = survey.files, survey.files.listing
         own = among(listing.ids, self._partial.files())  # of an earlier attempt, or with equal bytes
-        live = Spans.union([found.live, Spans(files.bases[own], (files.bases + listing.sizes)[own])])
-        gone = Spans.union(each.gone for each in found.cut.values())
+        live = Spans.union([survey.live, Spans(files.bases[own], (files.bases + listing.sizes)[own])])
+        gone = Spans.union(each.gone for each in survey.cut.values())
         data, unused = gone.without(live), files.unused(self._storage, live).without(gone)
         is_live, had_data = files.lengths(live) > 0, files.lengths(gone) > 0
         may_erase = (listing.modified < older_than)[files.owners(unused)]
@@ -421,16 +425,16 @@ class Forgetting:
         unused = unused.select(may_erase)
         erased = Spans.union([unused, data.select(is_live[files.owners(data)])])
         packs, spans = files.in_files(erased)
-        moved, moved_spans = files.in_files(gone.common(found.near))
-        cuts = found.cut.values()
+        moved, moved_spans = files.in_files(gone.common(survey.near))
+        cuts = survey.cut.values()
         inline = distinct([each.inline for each in cuts])
         chunks = listing.ids[had_data & ~is_live]
         return Removal(
             key,
-            self._wanted.texts(),
-            old=id_matrix(list(found.names)),
-            new=id_matrix(list(found.names.values())),
-            manifests=id_matrix(list(found.cut)),
+            self._selection.texts(),
+            old=id_matrix(list(survey.names)),
+            new=id_matrix(list(survey.names.values())),
+            manifests=id_matrix(list(survey.cut)),
             chunks=chunks,
             packs=packs,
             spans=spans,
@@ -438,7 +442,7 @@ class Forgetting:
             moved=moved,
             moved_spans=moved_spans,
             inline=inline,
-            moved_inline=inline[among(inline, found.near_inline)],
+            moved_inline=inline[among(inline, survey.near_inline)],
             sources=tuple(sorted({url for each in cuts for url in each.sources})),
             counts={
                 "references": sum(each.references for each in cuts),
@@ -452,13 +456,13 @@ class Forgetting:
             },
         )
 
-    def _unresolved(self, found: Found, removal: Removal, leases: LeaseLimit) -> Iterator[str]:
+    def _unresolved(self, survey: WithdrawalSurvey, removal: Removal, leases: LeaseLimit) -> Iterator[str]:
         """Yield what the withdrawal cannot remove, with what to do."""
         for lease in leases.leases.values():
             yield f"the lease {lease.info.id} ({lease.info.holder()}) may be of work with the data: end it"
         if staged := list(self._storage.list(STAGING)):
             yield f"{counted(len(staged), 'staged file')} of jobs may have the data: end or discard the jobs"
-        sizes, _ = found.files.listing.find_sizes(removal.unused)
+        sizes, _ = survey.files.listing.find_sizes(removal.unused)
         if len(sizes):
             yield (
                 f"{counted(len(sizes), 'chunk file')} ({int(sizes.sum()):,} bytes) with bytes that no "
@@ -466,32 +470,32 @@ class Forgetting:
             )
         if len(removal.moved) or len(removal.moved_inline):
             yield f"bytes of the data are in use at {OTHER_POSITIONS}"
-        yield from (f"{key} cannot be read, or a lease protects it: verify" for key in found.unread)
+        yield from (f"{key} cannot be read, or a lease protects it: verify" for key in survey.unread)
 
     # The update
 
     def _update(self, record: CollectionRecord, now: int) -> Removal:
         """Do steps 1 to 3."""
         catalog, storage, key = self._context.catalog, self._storage, new_key(WITHDRAWALS)
-        found = Found(ChunkFiles.of(list_objects(storage, CHUNKS)))
+        survey = WithdrawalSurvey(ChunkFiles.of(list_objects(storage, CHUNKS)))
         for _ in range(_TRIES):
             info, older_than = catalog.full_repo_info(), LeaseLimit(storage, now, now).refresh()
-            found.files = found.files.extended(list_objects(storage, CHUNKS))
-            self._follow(info, found.files, older_than)
-            self._survey(info, found, older_than, writes=True)
+            survey.files = survey.files.extended(list_objects(storage, CHUNKS))
+            self._follow(info, survey.files, older_than)
+            self._survey(info, survey, older_than, writes=True)
             self._partial.writer.flush()
-            storage.put_many(self._version_files(found))
-            removal = self._removal(found, older_than, key)
+            storage.put_many(self._version_files(survey))
+            removal = self._removal(survey, older_than, key)
             removal.put(storage)
             record = record.with_list(storage, np.concatenate([removal.manifests, removal.chunks]))
-            if not found.names:
+            if not survey.names:
                 return removal
             seen = newest_update(info)
 
             def change(info: RepoInfo, now: int, seen: int = seen) -> RepoUpdate | None:
                 require_online(info)
                 entry = OpsEntry(UpdateKind.GC_RAN, now)
-                return RepoUpdate(renamed(info, found.names), entry) if newest_update(info) == seen else None
+                return RepoUpdate(renamed(info, survey.names), entry) if newest_update(info) == seen else None
 
             try:
                 if catalog.update_full_repo_info(change) is not None:
@@ -507,15 +511,15 @@ class Forgetting:
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
-    def _version_files(self, found: Found) -> Iterator[tuple[str, bytes]]:
+    def _version_files(self, survey: WithdrawalSurvey) -> Iterator[tuple[str, bytes]]:
         """Yield the snapshots and logs of the new versions."""
-        level, texts = self._context.settings.compression_level, _texts(found.names)
-        cuts = list(found.cut.values())
-        cut, files = id_matrix(list(found.cut)), ManifestFiles.union([each.files for each in cuts])
+        level, texts = self._context.settings.compression_level, _texts(survey.names)
+        cuts = list(survey.cut.values())
+        cut, files = id_matrix(list(survey.cut)), ManifestFiles.union([each.files for each in cuts])
         pairs = np.concatenate([ManifestCut(Spans(), Spans()).uses, *(each.uses for each in cuts)])
         order = np.argsort(id_keys(pairs), kind="stable")
         pairs, new_ids = pairs[order], np.concatenate([no_ids(), *(each.new for each in cuts)])[order]
-        for old, new in found.names.items():
+        for old, new in survey.names.items():
             snapshot = self._context.assets.snapshot(old)
             nodes = _with_manifests(snapshot.nodes.exact(), cut, pairs, new_ids)
             whole = ManifestFiles.union([snapshot.manifests, files])

@@ -38,7 +38,7 @@ _ALL: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DataSelection:
     """The data of a withdrawal: indices by path, none for the whole node; patterns of foreign objects."""
 
     boxes: Mapping[str, tuple[tuple[Any, ...], ...]]
@@ -48,7 +48,7 @@ class Wanted:
     @staticmethod
     def of(
         data: str | Sequence[str] | Mapping[str, Any], sources: str | Sequence[str], *, follow: bool
-    ) -> Wanted:
+    ) -> DataSelection:
         """Return the checked arguments of `Upkeep.forget`."""
         names = [data] if isinstance(data, str) else data
         items = names if isinstance(names, Mapping) else dict.fromkeys(names)
@@ -58,7 +58,7 @@ class Wanted:
             boxes[absolute(path)] = tuple(each if isinstance(each, tuple) else (each,) for each in every)
         if not boxes and not sources:
             raise InvalidInputError("name the data: paths, or sources of virtual chunks, got none")
-        return Wanted(boxes, (sources,) if isinstance(sources, str) else tuple(sources), follow)
+        return DataSelection(boxes, (sources,) if isinstance(sources, str) else tuple(sources), follow)
 
     def texts(self) -> tuple[str, ...]:
         """Return the data in words."""
@@ -155,12 +155,12 @@ class ArrayCut:
         return tuple(part for part in parts if all(start < stop for start, stop in part))
 
 
-def array_cuts(tables: Callable[[], Iterable[NodeTable]], wanted: Wanted) -> dict[bytes, ArrayCut]:
+def array_cuts(tables: Callable[[], Iterable[NodeTable]], selection: DataSelection) -> dict[bytes, ArrayCut]:
     """Return the cuts of all arrays that have one of the paths in one of the versions, by node id."""
     boxes: dict[bytes, dict[str, tuple[tuple[Any, ...], ...]]] = {}
     found: set[str] = set()
-    for nodes in tables() if wanted.boxes else ():
-        for path, own in wanted.boxes.items():
+    for nodes in tables() if selection.boxes else ():
+        for path, own in selection.boxes.items():
             row = nodes.find_node(path)
             below = np.arange(len(nodes))[nodes.below(path)]
             rows = np.append(below, row) if row >= 0 else below
@@ -169,7 +169,7 @@ def array_cuts(tables: Callable[[], Iterable[NodeTable]], wanted: Wanted) -> dic
                 raise InvalidInputError(f"`{path}` is a group, which has no box. Name its arrays, or no box")
             for id_ in id_list(nodes.ids[rows[nodes.is_array[rows]]]):
                 boxes.setdefault(id_, {})[path] = own
-    if missing := sorted(wanted.boxes.keys() - found):
+    if missing := sorted(selection.boxes.keys() - found):
         raise NodeNotFoundError(
             f"no version has a group or array at {some_of(missing)}", ErrorKind.NODE_NOT_FOUND
         )

@@ -74,9 +74,8 @@ from frazil.storage.foreign_objects import access_of, address_of
 #: The attribute of the root group of a view.
 RECORD: Final = "frazil_view"
 _NAME: Final = "view"
-#: The bytes of the values of one task, and of one block of it.
+#: The bytes of the values of one task.
 _TASK: Final = 256_000_000
-_BLOCK: Final = 64_000_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -220,7 +220,12 @@ def _document(dtype: np.dtype[Any], fill_value: Any) -> bytes:
     template = zarr.create_array(
         zarr.storage.MemoryStore(), shape=(1,), chunks=(1,), dtype=dtype, fill_value=fill_value
     )
-    buffers = template.metadata.to_buffer_dict(zarr.core.buffer.default_buffer_prototype())
+    return document_of(template)
+
+
+def document_of(array: zarr.Array[Any]) -> bytes:
+    """Return the ``zarr.json`` of an array of zarr."""
+    buffers = array.metadata.to_buffer_dict(zarr.core.buffer.default_buffer_prototype())
     return bytes(buffers["zarr.json"].to_bytes())
 
 

@@ -36,6 +36,7 @@ from frazil.pipeline.derivation.relations import U64, StoredChunks
 from frazil.pipeline.transform.arrays import Shape
 from frazil.pipeline.transform.block_functions import fingerprint
 from frazil.xarray.agreement import ArrayWriter, ZarrStore, dump_to_store
+from frazil.xarray.agreement import is_cubed as is_cubed
 
 type Key = tuple[str, Shape]
 
@@ -74,11 +75,6 @@ class SourceValues:
 def source_array(path: str, variable: xr.Variable, chunks: Shape) -> Any:
     """Return the Cubed array of a stored array."""
     return cubed.from_array(SourceValues(path, variable), chunks=chunks)
-
-
-def is_cubed(values: Any) -> bool:
-    """Return whether values are a Cubed array."""
-    return isinstance(values, cubed.Array)
 
 
 def stored_metadata(dataset: xr.Dataset, encoding: Mapping[Any, Any]) -> zarr.storage.MemoryStore:
@@ -222,14 +218,16 @@ def _concatenation(keywords: Mapping[str, Any], at: Shape) -> Any:
 
 def _operations(dag: Any) -> list[_Operation]:
     """Return the operations of a plan that map a function over chunks, in the order of a run."""
-    found = []
+    operations = []
     for name, node in visit_nodes(dag):
         pipeline = node["pipeline"]
         if isinstance(pipeline.config, BlockwiseSpec):
             proxies = zip(dag.successors(name), pipeline.config.writes_map.values(), strict=True)
             outputs = {output: _ratio(proxy) for output, proxy in proxies}
-            found.append(_Operation(pipeline.config, outputs, [tuple(each) for each in pipeline.mappable]))
-    return found
+            operations.append(
+                _Operation(pipeline.config, outputs, [tuple(each) for each in pipeline.mappable])
+            )
+    return operations
 
 
 def _ratio(proxy: Any) -> Shape:
@@ -253,20 +251,15 @@ class ChunkPlan:
     def __post_init__(self) -> None:
         self.operations = _operations(cubed.plan(self.array, optimize_graph=False).dag)
 
-    @property
-    def counts(self) -> Shape:
-        """The number of chunks along each axis."""
-        return cells(self.array.shape, self.array.chunksize)
-
     def digests(self, key: U64, chunks: Mapping[str, StoredChunks], metadata: Mapping[str, Any]) -> U64:
         """Return the digests of all chunks of the result, shape (*chunks, 2).
 
         ``metadata`` are those of the stored arrays that have an influence on values, by path.
         """
-        start, found = _hash(key.tobytes()), dict[Key, bytes]()
+        start, by_key = _hash(key.tobytes()), dict[Key, bytes]()
 
         def digest_of(array: Any, name: str, at: Shape) -> bytes:
-            return found.get((name, at)) or _hash(start, _of_virtual(array, at))
+            return by_key.get((name, at)) or _hash(start, _of_virtual(array, at))
 
         grids = {
             path: hash_grid(each.index, each.hashes, cells(each.shape, each.grid))
@@ -278,16 +271,16 @@ class ChunkPlan:
                 values, box = source
                 (name,) = operation.outputs
                 read = _read(box, chunks, grids, values.path)
-                found[name, at] = _hash(start, metadata[values.path], read)
+                by_key[name, at] = _hash(start, metadata[values.path], read)
                 continue
             for place, what, inputs in operation.parts(at):
                 arrays = operation.config.reads_map
                 digest = _hash(start, what, [digest_of(arrays[key[0]].array, *key) for key in inputs])
                 for number, name in enumerate(operation.outputs):
-                    found[name, place] = digest if number == 0 else _hash(digest, number)
-        name, places = self.array.name, np.ndindex(self.counts)
-        data = b"".join(digest_of(self.array, name, at) for at in places)
-        return np.frombuffer(data, np.uint64).reshape(*self.counts, 2)
+                    by_key[name, place] = digest if number == 0 else _hash(digest, number)
+        counts = cells(self.array.shape, self.array.chunksize)
+        data = b"".join(digest_of(self.array, self.array.name, at) for at in np.ndindex(counts))
+        return np.frombuffer(data, np.uint64).reshape(*counts, 2)
 
     def bytes_read(self, mask: NDArray[np.bool_], chunks: Mapping[str, StoredChunks]) -> int:
         """Return the stored bytes of the chunks that the chunks of a mask read."""

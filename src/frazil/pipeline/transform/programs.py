@@ -25,6 +25,7 @@ from frazil.pipeline.transform.arrays import (
     array_info,
     arrays_below,
     clipped_chunks,
+    document_of,
     names_of,
     with_companions,
 )
@@ -114,7 +115,7 @@ class DatasetFunction(ArrayOperation):
         )
         with program.context():
             variables, attributes = program.results(session)
-            program.planned.append((session, variables))
+            program.plans.append((session, variables))
             computed, coordinates = [], []
             for name, variable in variables.items():
                 new = ArrayInfo(to.path(name), variable.document)
@@ -150,7 +151,7 @@ class Program:
     max_mem: MaxMem
     engine: Engine | EngineName | None
     #: The session that the plan is for, and its results.
-    planned: list[tuple[Session, dict[str, _Variable]]] = field(default_factory=list)
+    plans: list[tuple[Session, dict[str, _Variable]]] = field(default_factory=list)
 
     def context(self) -> Any:
         """Return a context in which the plans have the bound of memory of the caller."""
@@ -181,8 +182,8 @@ class Program:
 
     def _plans(self, session: Session, results: Sequence[ArrayInfo]) -> dict[str, Any]:
         """Return the Cubed arrays of results by path, with the chunks of the stored arrays."""
-        known = [variables for planned, variables in self.planned if planned is session]
-        variables = known[0] if known else self.results(session)[0]
+        variables = next((each for of, each in self.plans if of is session), None)
+        variables = variables or self.results(session)[0]
         by_path = {self.to.path(name): each.values for name, each in variables.items()}
         return {each.path: cubed_plan.rechunked(by_path[each.path], each.grid) for each in results}
 
@@ -206,7 +207,7 @@ class Program:
                 scratch.workspace.delete_node(result.path)
             scratch.workspace.set_node(result.path, result.encoded())
         with self.context():
-            self.planned.clear()  # a dry run may have made them from results that are not computed yet
+            self.plans.clear()  # a dry run may have made them from results that are not computed yet
             arrays = self._plans(source, results)
             targets = [
                 zarr.open_array(scratch.store, path=each.path.strip("/"), mode="r+") for each in results
@@ -222,7 +223,10 @@ class Program:
 
 
 def _dataset(session: Session, group: str, arrays: Sequence[ArrayInfo]) -> xr.Dataset:
-    """Return arrays of a group as a dataset: numbers as Cubed arrays, others and indexes in memory."""
+    """Return arrays of a group as a dataset: numbers as Cubed arrays.
+
+    Indexes, values of other types, and coordinates that are not among the arrays are in memory.
+    """
     dataset = xr.open_dataset(
         cast("Any", session.store), engine="zarr", group=group, consolidated=False, chunks=None, cache=False
     )
@@ -230,16 +234,16 @@ def _dataset(session: Session, group: str, arrays: Sequence[ArrayInfo]) -> xr.Da
     by_name = {each.name: each for each in arrays}
     lazy = {}
     for name, variable in dataset.variables.items():
-        array = by_name.get(str(name)) or array_info(session, f"{group.rstrip('/')}/{name}")
-        if name in dataset.indexes or variable.dtype.kind not in _NUMBERS or not variable.size:
+        array = by_name.get(str(name))
+        is_number = variable.dtype.kind in _NUMBERS and variable.size
+        if array is None or name in dataset.indexes or not is_number:
             dataset[name].load()
         else:
             chunks = clipped_chunks(array.grid, array.shape)
             values = cubed_plan.source_array(array.path, variable, chunks)
             lazy[name] = xr.Variable(variable.dims, values, variable.attrs)
-    return dataset.assign(
-        {name: each for name, each in lazy.items() if name not in dataset.coords}
-    ).assign_coords({name: each for name, each in lazy.items() if name in dataset.coords})
+    coordinates = list(dataset.coords)
+    return dataset.assign(lazy).set_coords(coordinates)
 
 
 def _encoded(dataset: xr.Dataset) -> tuple[dict[str, _Variable], Json]:
@@ -253,9 +257,6 @@ def _encoded(dataset: xr.Dataset) -> tuple[dict[str, _Variable], Json]:
     variables = {}
     for name in map(str, dataset.variables):
         array = cast("zarr.Array[Any]", group[name])
-        document = json.loads(
-            array.metadata.to_buffer_dict(zarr.core.buffer.default_buffer_prototype())["zarr.json"].to_bytes()
-        )
         values = lazy[name] if name in lazy else np.asarray(array[...])
-        variables[name] = _Variable(values, document)
+        variables[name] = _Variable(values, json.loads(document_of(array)))
     return variables, dict(group.attrs)

@@ -1,7 +1,7 @@
 """Which backups of ``repo`` stay, for updates and for collections.
 
 Every update leaves a backup, which is as large as ``repo``. An update of a large ``repo`` gives backups up
-when ``repo`` names more than ``BackupLimits.most``. The newest ones stay, and older ones at distances that
+when ``repo`` names more than ``MOST``. The newest ones stay, and older ones at distances that
 grow. The entry of the ops log loses the name of its backup, so no writer can continue its log there: the
 reference, too, cuts a log only at an entry that names a backup. When the log in ``repo`` is full, the backup
 of the update gets all of the older log, and ``repo`` only the new entry. So one backup continues the log,
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -32,14 +32,9 @@ MOST_ENTRIES: Final = 200_000
 _GROWTH: Final = 2.5
 
 
-class BackupLimits(NamedTuple):
-    """How many backups ``repo`` may name, and how many of the newest always stay."""
-
-    most: int
-    newest: int
-
-
-LIMITS: Final = BackupLimits(12, 6)
+#: How many backups a large ``repo`` may name, and how many of the newest always stay.
+MOST: Final = 12
+NEWEST: Final = 6
 #: Updates of a smaller ``repo``, in bytes, keep all backups: they are small, and undo reads them.
 _LARGE_REPO: Final = 128 << 10
 
@@ -57,12 +52,11 @@ def named(info: RepoInfo) -> set[str]:
 def without_surplus(info: RepoInfo) -> RepoInfo:
     """Return the repo info without the names of the backups that an update gives up."""
     rows = np.flatnonzero(info.ops.backups.lengths)
-    most, newest = LIMITS
-    if len(rows) <= most:
+    if len(rows) <= MOST:
         return info
-    stay = rows[:newest].tolist()
-    for row in rows[newest:].tolist():
-        if row >= _GROWTH * stay[-1] and len(stay) < most:
+    stay = rows[:NEWEST].tolist()
+    for row in rows[NEWEST:].tolist():
+        if row >= _GROWTH * stay[-1] and len(stay) < MOST:
             stay.append(row)
     surplus: I64 = np.setdiff1d(rows, stay)
     empty = set_rows(info.ops.backups, surplus, Ragged.empty(len(surplus)))

@@ -52,8 +52,8 @@ from frazil.format.repo_info import (
 )
 from frazil.remedies import call
 from frazil.repository.catalog.backup_rules import (
-    LIMITS,
     MOST_ENTRIES,
+    NEWEST,
     SHORTEST_LOG,
     is_large,
     named,
@@ -425,7 +425,7 @@ def update_repo_info(
                     last = 1 + len(changed.earlier)
                     after = replace(after, ops=after.ops.newest(last), repo_before_updates=at.backup)
                     names = [*filter(None, at.info.ops.backups.texts())]
-                    unneeded = gone | {*names[LIMITS.newest :]}
+                    unneeded = gone | {*names[NEWEST:]}
         encoded = encode_repo_info(after, level=settings.compression_level)
         replacement = Replacement(REPO, encoded, at.version, at.raw, backup_key(at.backup))
         first, files = files, None
