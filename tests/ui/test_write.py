@@ -209,6 +209,7 @@ def test_a_spike_is_reverted_by_keyboard(page: Any, writer: Client, repo: frazil
     put(repo, "main", 0, 7, "A spike")
     put(repo, "main", 3, 9, "Later work")
     page.goto(writer.server.url)
+    page.get_by_role("link", name="History", exact=True).click()
     page.get_by_role("option", name="A spike").wait_for()
     page.get_by_role("listbox").focus()
     page.keyboard.press("Home")
@@ -239,6 +240,7 @@ def test_a_spike_is_reverted_by_keyboard(page: Any, writer: Client, repo: frazil
 @pytest.mark.browser
 def test_a_refusal_and_a_page_that_may_not_write(page: Any, writer: Client, site: Site) -> None:
     page.goto(writer.server.url)
+    page.get_by_role("link", name="History", exact=True).click()
     page.get_by_role("button", name="New tag…").click()
     page.get_by_role("textbox", name="Name").fill("v1")
     page.keyboard.press("Enter")
@@ -258,6 +260,7 @@ def test_a_refusal_and_a_page_that_may_not_write(page: Any, writer: Client, site
     page.get_by_role("region", name="Open jobs").get_by_text("none").wait_for()
     with served(replace(site, target=Target(site.target.location))) as client:
         page.goto(client.server.url)
+        page.get_by_role("link", name="History", exact=True).click()
         page.get_by_role("option", name="v2").wait_for()
         page.get_by_role("link", name="Open this version").wait_for()
         assert page.get_by_role("group", name="Changes").count() == 0
