@@ -66,7 +66,7 @@ def test_protections(own: Path, repo: frazil.Repository, run: Run) -> None:
 def test_the_doctor_names_commands(
     own: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("doctor ice") == "no findings in 13 checks\n"
+    assert run("doctor ice").startswith("no findings in ")
     monkeypatch.setattr(doctor, "_BACKUP_BYTES", 1)
     assert main(["doctor", "ice", "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
