@@ -106,6 +106,7 @@ def versions(folder: Path) -> dict[str, dict[str, object]]:
         ("verify", "LOCATION is missing"),
         ("verify ice --level all", "--level"),
         ("repair ice --lost guess", "--lost"),
+        ("ingest ice 'files/*.nc'", "the last argument must be the repository"),
     ],
 )
 def test_wrong_usage_has_status_2(line: str, message: str, beside: object, capsys: Captured) -> None:

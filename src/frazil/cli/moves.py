@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from glob import has_magic
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -615,6 +616,8 @@ def ingest(
         report = inspect_files(files, **common)
         output.emit(_report_document(report), str(report).splitlines())
         return 1 if report.fatal() else 0
+    if has_magic(repository.location) or Path(repository.location).is_file():
+        raise click.UsageError(f"the last argument must be the repository, got the files {repository.location}")
     storage = storage_of(repository, dry_run)
     with output.progress("ingest") as progress:
         request = IngestRequest(
