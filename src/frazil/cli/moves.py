@@ -617,7 +617,9 @@ def ingest(
         output.emit(_report_document(report), str(report).splitlines())
         return 1 if report.fatal() else 0
     if has_magic(repository.location) or Path(repository.location).is_file():
-        raise click.UsageError(f"the last argument must be the repository, got the files {repository.location}")
+        raise click.UsageError(
+            f"the last argument must be the repository, got the files {repository.location}"
+        )
     storage = storage_of(repository, dry_run)
     with output.progress("ingest") as progress:
         request = IngestRequest(

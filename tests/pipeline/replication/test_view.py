@@ -284,6 +284,17 @@ def test_collections_of_the_source_spare_the_view(tmp_path: Path) -> None:
     assert len(repo.list_tags()) == 1
 
 
+def test_a_withdrawal_names_the_views_of_its_data(tmp_path: Path) -> None:
+    repo = archive(tmp_path / "ice")
+    write(repo)
+    view = check(repo, tmp_path / "view", {"time": slice(8, 20), "x": slice(3, 9)})
+    plan = repo.upkeep.forget({"g/t": (slice(9, 10), slice(0, 6))})
+    (sentence,) = plan.report.unresolved
+    assert view.tag in sentence
+    assert plan.apply().ok
+    assert check(repo, tmp_path / "view", {"time": slice(8, 20), "x": slice(3, 9)}).tag in repo.list_tags()
+
+
 def test_views_of_one_source_have_their_own_tags(tmp_path: Path) -> None:
     repo = archive(tmp_path / "ice")
     write(repo)

@@ -84,6 +84,7 @@ from frazil.repository.catalog.collection_guard import (
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
+from frazil.repository.catalog.version_info import VIEW_TAG
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.commit_files import NewManifest, manifest_files, put_manifests, uploading
@@ -221,12 +222,14 @@ class Forgetting:
         unlisted = removal.old[~among(removal.old, info.table.ids())]
         detached = np.concatenate([info.table.ids()[is_affected & ~reachable(info)], unlisted])
         statistics = list_objects(storage, STATISTICS)
+        tags = _refs_with(info, info.tags, is_affected)
+        views = (tag for tag in tags if tag.startswith(VIEW_TAG))
         return Withdrawal(
             what=removal.what,
             arrays=tuple(sorted({path for cut in survey.cuts.values() for path in cut.paths})),
             versions=tuple(ids_to_text(removal.old)),
             branches=_refs_with(info, info.branches, is_affected),
-            tags=_refs_with(info, info.tags, is_affected),
+            tags=tags,
             backups=tuple(
                 key for key, ids in sorted(survey.backups.items()) if among(ids, removal.old).any()
             ),
@@ -237,7 +240,13 @@ class Forgetting:
             packs=tuple(ids_to_text(distinct([removal.packs]))),
             counts=removal.counts,
             sources=removal.sources,
-            unresolved=tuple(self._unresolved(survey, removal, leases)),
+            unresolved=(
+                *self._unresolved(survey, removal, leases),
+                *(
+                    f"the view of the tag {tag} may refer to the data, or have copies: refresh it"
+                    for tag in views
+                ),
+            ),
         )
 
     def finish(self) -> WithdrawalCertificate:
