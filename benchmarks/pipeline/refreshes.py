@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -87,8 +87,9 @@ def _change(folder: str, *, correction: bool) -> int:
     return int(count) + 1
 
 
-def followed(implementation: str, steps: int, lat: int, lon: int) -> Measured:
-    """Measure each operation after one more step: by a refresh, or of all steps."""
+def followed(implementation: str, steps: int, lat: int, lon: int, names: Sequence[str] = ()) -> Measured:
+    """Measure operations after one more step: by a refresh, or of all steps. Without ``names``, all."""
+    operations = {name: OPERATIONS[name] for name in names or OPERATIONS}
     out = Measured()
     with scratch() as root:
         folder = f"{root}/archive"
@@ -98,13 +99,13 @@ def followed(implementation: str, steps: int, lat: int, lon: int) -> Measured:
             _with_xarray(implementation, out, folder, root)
             return out
         full: dict[str, float] = {}
-        for name, compute in OPERATIONS.items():
+        for name, compute in operations.items():
             full[name] = _timed(out, name, partial(compute, repo, Target(repo, group=name)))
         if implementation == FULL:
             return out
         for kind in ("a first step", "a step", "a correction"):
             _change(folder, correction=kind == "a correction")
-            for name in OPERATIONS:
+            for name in operations:
                 label = name if kind == "a step" else f"{name}, {kind}"
                 size = _timed(out, label, partial(_refreshed, opened(folder), name))
                 if kind != "a first step":

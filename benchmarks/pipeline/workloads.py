@@ -46,6 +46,7 @@ DAEMON = "half of the difference is the imports of the workers' daemon (zarr, Fr
 FIXED = "the fixed costs of a job, a commit, and the metadata of each result, about 0.05 s"
 REFERENCES = "each refresh hashes all references of the source, and reads the digests of all chunks"
 LOAD = "the load of the machine, where others measured too. Of the processor time, it is 0.14"
+_REDUCED = ("mean", "climatology")
 _DERIVED = ("mean", "climatology", "coarsen", "pyramid", "regrid")
 
 #: The second day is the same call, and the work of the new files.
@@ -195,6 +196,24 @@ PIPELINE = (
         ),
         compare=((ONE, FULL), (ONE, DASK), (ONE, CUBED), (FULL, DASK)),
         rounds=_ROUNDS,
+        large=True,
+    ),
+    Workload(
+        "Pipeline: one more step of 1 MB in an archive of 10,000 steps, and a correction",
+        "pipeline.refreshes.followed",
+        {"steps": 10_000, "lat": 360, "lon": 720, "names": _REDUCED},
+        {"steps": 20, "lat": 8, "lon": 16, "names": _REDUCED},
+        (ONE, FULL),
+        targets=(
+            *at_most(
+                FULL,
+                {f"{name}, processor s": 0.01 for name in _REDUCED},
+                {f"{name}, processor s": FIXED for name in _REDUCED},
+            ),
+            *at_most(None, {f"{name}, bytes, % of all": 1.0 for name in _REDUCED}),
+        ),
+        compare=((ONE, FULL),),
+        rounds=1,
         large=True,
     ),
     Workload(
