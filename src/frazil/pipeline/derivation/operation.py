@@ -366,20 +366,30 @@ class BlockRun:
         if not has_changed and not any(each.is_behind for each in self.results()):
             return
         for number, computed in enumerate(self.computed):
-            digests = self.selections[number].digests
-            if digests is not None:
+            selection = self.selections[number]
+            if selection.digests is not None:
                 for new in computed.new:
-                    self._store_table(session, new, digests, self.selections[number].key)
+                    own = self._own_hashes(session, new, selection)
+                    self._store_table(session, new.path, selection.digests, own, selection.key)
         for path, digests in self.transferred.items():
-            self._store_table(session, array_info(session, path), digests, "")
+            self._store_table(session, path, digests, own_hashes(session, path, digests.shape[:-1]), "")
 
-    def _store_table(self, session: Session, array: ArrayInfo, digests: U64, key: str) -> None:
-        own = own_hashes(session, array.path, cells(array.shape, array.grid))
-        place = self.places.get(array.path) or array.path.removeprefix(self.target.path("").rstrip("/"))
+    def _own_hashes(self, session: Session, array: ArrayInfo, selection: ChunkSelection) -> U64:
+        """Return the hashes of the references of a result after the run."""
+        counts, table = cells(array.shape, array.grid), self._table(session, array.path)
+        changed = np.concatenate([np.argwhere(selection.mask), selection.moves[0]]).astype(np.uint32)
+        if table is None or not counts or 2 * len(changed) > selection.mask.size:
+            return own_hashes(session, array.path, counts)
+        # The selection has compared the hashes of all other chunks with the table.
+        out = table.at(counts)[..., 2].copy()
+        refs = session.workspace.refs_at(array.path, changed)
+        out[tuple(changed.T)] = reference_hashes(refs, lanes=1)[0]
+        return out
+
+    def _store_table(self, session: Session, path: str, digests: U64, own: U64, key: str) -> None:
+        place = self.places.get(path) or path.removeprefix(self.target.path("").rstrip("/"))
         words = np.concatenate([digests, own[..., None]], axis=-1)
-        DigestTable(words, self.definition, place, key).write(
-            session, array.path, self._table(session, array.path)
-        )
+        DigestTable(words, self.definition, place, key).write(session, path, self._table(session, path))
 
     def _table(self, session: Session, path: str) -> DigestTable | None:
         """Return the table of a result before the run."""
