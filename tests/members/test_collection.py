@@ -484,3 +484,10 @@ def test_a_column_of_another_length_is_refused(repo: frazil.Repository, scenes: 
         zarr.open_array(store, path="scenes/members/west").resize((5,))
     with pytest.raises(InvalidInputError, match="must have 1 rows"):
         scenes.where()
+
+
+def test_the_log_has_the_chunks_of_removed_rows(repo: frazil.Repository, scenes: frazil.Collection) -> None:
+    scenes.add(scene(), name="a")
+    scenes.remove("a")
+    report = repo.upkeep.verify(level="checksum")
+    assert report.ok, str(report)

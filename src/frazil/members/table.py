@@ -316,6 +316,9 @@ def _write(session: Session, column: Column, first: int, elements: NDArray[Any],
     assert column.node is not None
     path, workspace, length = column.node.path, session.workspace, _text_rows(column.node)
     document = json.loads(column.node.user_data) | {"shape": [size]}
+    if grid := document["chunk_grid"]["configuration"].get("chunk_shape"):
+        stored = workspace.ref_table(path).index
+        workspace.delete_refs(path, stored[stored[:, 0] >= -(-size // grid[0])])
     workspace.set_node(path, json.dumps(document).encode())
     if not column.is_text or not length:
         if len(elements):
