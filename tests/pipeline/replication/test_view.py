@@ -115,6 +115,22 @@ def commits(folder: Path) -> int:
     return len(list(frazil.Repository.open(folder).ancestry(branch="main")))
 
 
+def test_copied_chunks_have_no_elements_behind_the_end(tmp_path: Path) -> None:
+    repo = archive(tmp_path / "source", inline=100)
+    with repo.transaction("main", message="longer") as store:
+        values = np.arange(1000, 1010)
+        zarr.create_array(
+            store, name="g/t", data=values, chunks=(5,), dimension_names=["x"], compressors=None
+        )
+    with repo.transaction("main", message="shorter") as store:
+        zarr.open_array(store, path="g/t").resize((7,))
+    view = check(repo, tmp_path / "view", {"x": slice(5, 9)})
+    assert kinds(view) == [ChunkKind.INLINE]
+    assert view.version is not None
+    chunk = view.version.session().chunk_table("/g/t").inline.bytes(0)
+    assert np.frombuffer(chunk, "i8").tolist() == [1005, 1006, 0, 0, 0]
+
+
 def test_whole_chunks_are_references(tmp_path: Path) -> None:
     repo = archive(tmp_path / "ice")
     write(repo)

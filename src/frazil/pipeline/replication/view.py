@@ -467,6 +467,10 @@ class _ViewRun:
             urls = context_of(self.version.repo).virtual.urls(refs.foreign.locations.texts())
             refs = as_virtual(refs, self.address[0] if self.address else "", urls)
             cells = grid.cut_cells(table, old, earlier)
+            # A copy has no elements behind the end of an array that was made shorter.
+            short = (refs.kind == ChunkKind.INLINE) & grid.is_short(refs.index)
+            cells = np.concatenate([cells, refs.index[short].astype(np.int64)])
+            refs = refs.select_chunks(~short)
             gone = refs.find_chunks(present.index) < 0
             if old is not None:  # cells at edges stay
                 again = ChunkTable.from_absent(cells.astype(np.uint32))

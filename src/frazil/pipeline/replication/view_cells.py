@@ -172,6 +172,15 @@ class ViewGrid:
             cut |= ~axis.whole[cells[:, number]]
         return cut
 
+    def is_short(self, cells: U32 | I64) -> Mask:
+        """Return which cells are longer than the rest of the array, so that they have elements behind it."""
+        short = np.zeros(len(cells), np.bool_)
+        for number, axis in enumerate(self.axes):
+            length = axis.lengths[-1] if isinstance(axis.lengths, list) else axis.lengths
+            if len(axis.edges) > 1 and axis.edges[-1] - axis.edges[-2] < length:
+                short |= cells[:, number] == len(axis.edges) - 2
+        return short
+
     def whole_chunks(self, table: ChunkTable) -> ChunkTable:
         """Return the references of whole cells, from those of the source."""
         index, whole = np.empty(table.index.shape, np.int64), np.ones(len(table), np.bool_)
