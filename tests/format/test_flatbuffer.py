@@ -10,7 +10,17 @@ from hypothesis import settings
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.flatbuffer import MAX_BYTES, Buffer, TableLayout, Tables, TableWriter
+from frazil.format.columns import Ragged
+from frazil.format.flatbuffer import (
+    MAX_BYTES,
+    NUL,
+    Buffer,
+    GroupTexts,
+    TableColumns,
+    TableLayout,
+    Tables,
+    TableWriter,
+)
 
 cases = settings(max_examples=examples(100))
 
@@ -96,23 +106,53 @@ def test_spaced_values_stay_inside_of_the_buffer() -> None:
             buffer.gather(places, "<u4")
 
 
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1000])
+def test_tables_by_columns(count: int) -> None:
+    """Groups of tables read like others. Texts are in each group that uses them, if that takes few bytes."""
+    texts = Ragged.of_text(["one", "the second", "third"])
+    codes = np.arange(count) * 3 // count
+    writer = TableWriter(ROOT)
+    grouped = GroupTexts.of(texts, codes, NUL)
+    assert grouped is not None
+    fields = ((0, "u8"), (2, "V12"), (3, "u4"), (5, "u4"))
+    columns = TableColumns(writer, fields, 6, count, 3, {3: grouped})
+    columns.fill("f0", np.arange(count) * 2**33)
+    columns.fill("f2", np.frombuffer(np.arange(count).astype("<u4").repeat(3).tobytes(), "V12"))
+    for at, values in enumerate((2, np.arange(count), 7)):
+        columns.fill("tail", values, at)
+    tables = Tables(finished(writer), columns.positions)
+    assert tables.scalars(0, "<u8").tolist() == (np.arange(count) * 2**33).tolist()
+    assert tables.structs(2, 12).view("<u4")[:, 0].tolist() == list(range(count))
+    assert tables.vectors(3).texts() == [["one", "the second", "third"][code] for code in codes]
+    rows = tables.numbers(5, "<u4")
+    assert rows.values.reshape(-1, 2).tolist() == [[at, 7] for at in range(count)]
+    assert not tables.present(1).any()
+    assert tables.take(np.arange(count)[::-7]).scalars(0, "<u8").tolist() == [
+        each * 2**33 for each in range(count)[::-7]
+    ]
+    in_turns = np.arange(1000) % 2
+    assert GroupTexts.of(texts, in_turns, NUL) is None  # they would be there 500 times
+
+
 @pytest.mark.parametrize("change", ["nothing", "the place of one", "the length of one", "all outside"])
 def test_vectors_of_numbers_at_even_distances(change: str) -> None:
     """Vectors that are stored in the same way are read as a matrix. ``numbers`` reads all of them."""
-    layout = TableLayout({0: "u4"}, 1, np.dtype([("count", "<u4"), ("at", "<u4", (2,))]))
+    kind = np.dtype([("vtable", "<i4"), ("f0", "<u4"), ("count", "<u4"), ("at", "<u4", (2,))])
     writer = TableWriter(ROOT)
-    reserved = writer.tables(layout, 20)
-    records = reserved.fields
-    records["f0"] = layout.tail_offset - layout.offsets[0]
-    records["tail"]["count"] = 2
-    records["tail"]["at"] = np.arange(40).reshape(20, 2)
+    vtable, first = writer.reserve(8)
+    vtable.view("<u2")[:3] = 6, 8, 4
+    part, start = writer.reserve(20 * kind.itemsize)
+    positions, records = start + np.arange(20) * kind.itemsize, part.view(kind)
+    records["vtable"] = positions - first
+    records["f0"], records["count"] = 4, 2
+    records["at"] = np.arange(40).reshape(20, 2)
     if change == "the place of one":
-        records["f0"][7] += layout.dtype.itemsize
+        records["f0"][7] += kind.itemsize
     elif change == "the length of one":
-        records["tail"]["count"][7] = 1
+        records["count"][7] = 1
     elif change == "all outside":
         records["f0"] = 2**30
-    tables = Tables(finished(writer), reserved.positions)
+    tables = Tables(finished(writer), positions)
     if change == "all outside":
         with pytest.raises(FormatError, match="outside"):
             tables.even_numbers(0, "<u4")

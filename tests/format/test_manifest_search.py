@@ -98,7 +98,9 @@ def test_compressed_locations_are_read_with_columns() -> None:
     locations = [f"s3://bucket/a/long/prefix/of/many/files/{number:05}.nc" for number in range(2000)]
     table = ChunkTable.from_virtual([[number] for number in range(2000)], locations, 1, 2)
     patch, refs, _ = patch_of(table)
-    patch.rename(patch.follow(refs), 5, 8)  # the algorithm is 0: compressed locations are plain bytes
+    patch.rename(
+        patch.follow(refs + 4 * 1234), 5, 8
+    )  # the algorithm is 0: compressed locations are plain bytes
     manifest, tables = lazy_of(patch.sealed())
     assert find_ref(manifest, NODE, (1234,)) == VirtualRef(locations[1234], 1, 2)
     assert tables.columns is not None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct, pack_into
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ _CODES: Final = {"u1": "<B", "u2": "<H", "u4": "<I", "i4": "<i", "u8": "<Q"}
 _FEW_NUMBERS: Final = 8
 #: A field of up to this number of tables is gathered without looking at their distances.
 _FEW_TABLES: Final = 16
+#: With more vtables, their contents are compared.
+_FEW_VTABLES: Final = 64
 #: Shared vectors may be copied out up to this size, however small the file is.
 _SMALL: Final = 1 << 20
 _NO_ROWS: Final = np.zeros(0, np.int64)
@@ -207,7 +210,10 @@ class Tables:
         firsts = np.flatnonzero(is_first)
         if bounds is None and len(firsts) > _FEW_TABLES:  # few vtables in turns
             distinct, codes = number(vtables)
-            self._runs = distinct, buffer.gather(distinct, _U2), None, codes
+            sizes = buffer.gather(distinct, _U2)
+            if len(distinct) > _FEW_VTABLES and (period := self._period(distinct, sizes)):
+                distinct, sizes, codes = distinct[:period], sizes[:period], codes % period
+            self._runs = distinct, sizes, None, codes
             return
         starts, own = vtables[firsts], _some(bounds, firsts)
         sizes = buffer.gather(starts, _U2, own)
@@ -220,6 +226,16 @@ class Tables:
             contents = buffer.gather(starts, f"V{sizes[0]}", own)
             if np.count_nonzero(contents == contents[0]) == len(contents):
                 self._shared = buffer.fields(int(starts[0]))
+
+    def _period(self, vtables: I64, sizes: NDArray[Any]) -> int:
+        """Return the number of vtables after which their contents repeat, as in ``TableColumns``; else 0."""
+        size = int(sizes[0]) & ~1
+        if not 4 <= size <= 4 + 2 * len(_ABSENT) or np.count_nonzero(sizes == sizes[0]) < len(sizes):
+            return 0
+        contents = self.buffer.gather(vtables, f"V{size}")
+        equal = np.flatnonzero(contents[1:] == contents[0])
+        period = int(equal[0]) + 1 if len(equal) else 0
+        return period if period and bool((contents[period:] == contents[:-period]).all()) else 0
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -244,7 +260,10 @@ class Tables:
         """Return which of the tables have the field."""
         if self._shared is not None:
             return np.full(len(self), self._shared[slot] > 0)
-        return self._fields(slot) > 0
+        has_field = self._distances(slot) > 0
+        if len(has_field) and (has_field.all() or not has_field.any()):
+            return np.full(len(self), has_field[0])
+        return has_field[self._runs[3]]
 
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""
@@ -397,8 +416,13 @@ class Tables:
             return self.positions + distance if distance else np.zeros(len(self), np.int64)
         if not len(self):
             return _NO_ROWS
-        distances = self._distances(slot)[self._runs[3]]
-        return np.where(distances > 0, self.positions + distances, 0)
+        distances = self._distances(slot)
+        if not distances.any():
+            return np.zeros(len(self), np.int64)
+        fields = self.positions + distances[self._runs[3]]
+        if not distances.all():
+            fields[fields == self.positions] = 0
+        return fields
 
     def _distances(self, slot: int) -> I64:
         """Return the distance of a field from its table by vtable, 0 where it is absent."""
@@ -414,13 +438,11 @@ class TableLayout:
     """The shape of a table: which slots it stores, with which type, and where.
 
     ``fields`` maps a slot to a dtype: ``"u4"`` for numbers and for offsets, ``"V12"`` for structs of bytes.
-    ``tail`` is stored after the table's own fields and belongs to no slot. It has room for a small vector
-    right after its table, such as the coordinates of a chunk.
     """
 
-    __slots__ = ("codes", "dtype", "offsets", "tail_offset", "vtable")
+    __slots__ = ("codes", "dtype", "offsets", "vtable")
 
-    def __init__(self, fields: Mapping[int, str], slots: int, tail: DTypeLike | None = None) -> None:
+    def __init__(self, fields: Mapping[int, str], slots: int) -> None:
         kinds = {slot: np.dtype(kind).newbyteorder("<") for slot, kind in fields.items()}
         widths = {slot: 1 if kind.kind == "V" else kind.itemsize for slot, kind in kinds.items()}
         # From wide to narrow. Before slots of 8 bytes, one slot of 4 bytes fills the gap after the i32.
@@ -435,15 +457,9 @@ class TableLayout:
             end = self.offsets[slot] + kinds[slot].itemsize
         places = [self.offsets.get(slot, 0) for slot in range(slots)]
         self.vtable: Final = np.array([4 + 2 * slots, end, *places], _U2).tobytes()
-        self.tail_offset: Final = -(-end // 4) * 4
         names = ["vtable", *(f"f{slot}" for slot in order)]
         formats = [_I4, *(kinds[slot] for slot in order)]
         offsets = [0, *self.offsets.values()]
-        if tail is not None:
-            names.append("tail")
-            formats.append(np.dtype(tail))
-            offsets.append(self.tail_offset)
-            end = self.tail_offset + formats[-1].itemsize
         alignment = max([4, *widths.values()])
         size = -(-end // alignment) * alignment
         self.dtype: Final = np.dtype(
@@ -469,6 +485,161 @@ class Records:
         distances = np.subtract(targets, self.positions, dtype=np.int64)
         distances -= self.layout.offsets[slot]
         self.fields[f"f{slot}"] = distances
+
+
+#: The number of tables of a group. All distances in a group must be less than 64 KiB.
+_GROUP: Final = 256
+
+
+#: The texts of groups may have this number of bytes for each table more than without repetition.
+_REPEATED: Final = 4
+
+
+def _group_size(count: int) -> int:
+    """Return the number of tables of each group of ``count`` tables. The last group may have fewer."""
+    return -(-count // max(1, -(-count // _GROUP))) or 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupTexts:
+    """Texts or bytes of tables, stored again in each group that uses them.
+
+    So all groups with texts of equal lengths have equal distances to them.
+    """
+
+    rows: Ragged  # The texts of all groups
+    groups: I64  # The group of each text
+    places: I64  # The distance of each text from the first one of its group
+    table_places: I64  # The distance of the text of each table
+    room: int  # The bytes of the texts of a group
+
+    @staticmethod
+    def of(rows: Ragged, codes: NDArray[Any], end: int) -> GroupTexts | None:
+        """Return the texts of tables, ``end`` NULs after each; None if too many bytes would be repeated."""
+        size, is_new = _group_size(len(codes)), np.ones(len(codes), np.bool_)
+        np.not_equal(codes[1:], codes[:-1], out=is_new[1:])
+        is_new[::size] = True
+        firsts = np.flatnonzero(is_new)
+        strides = (7 + rows.lengths + end) // 4 * 4
+        sizes, groups = strides[codes[firsts]], firsts // size
+        stops = np.cumsum(sizes)
+        first_of = groups.searchsorted(np.arange(groups[-1] + 1))
+        places = stops - sizes
+        places -= places[first_of][groups]
+        room = int((places + sizes).max())
+        if room * len(first_of) > int(strides.sum()) * 5 // 4 + _REPEATED * len(codes):
+            return None
+        own = rows.take(codes[firsts])
+        return GroupTexts(own, groups, places, places[np.cumsum(is_new) - 1], room)
+
+
+NO_TEXTS: Final[Mapping[int, GroupTexts]] = {}
+
+
+@lru_cache(maxsize=1024)
+def _group_layout(
+    fields: tuple[tuple[int, str], ...], slots: int, size: int, tail: int, rooms: tuple[tuple[int, int], ...]
+) -> NDArray[Any]:
+    """Return one group of ``TableColumns``: its vtables and distances to them, and room for the rest."""
+    kinds = {f"f{slot}": np.dtype(kind).newbyteorder("<") for slot, kind in fields}
+    has_one = all(kind.itemsize == 4 for kind in kinds.values())
+    vtables = np.zeros((1 if has_one else size, 2 + slots + slots % 2), _U2)
+    columns: list[tuple[str, Any, int]] = [
+        (name, (kind, size), kind.itemsize) for name, kind in kinds.items()
+    ]
+    columns.sort(key=lambda column: column[2] % 8)
+    columns.append(("tail", (_U4, (size, tail)), 4))
+    columns += [(f"text{slot}", (np.uint8, room), 4) for slot, room in rooms]
+    places, formats = {"vtables": 0, "distances": vtables.nbytes}, [(_U2, vtables.shape), (_I4, size)]
+    end = vtables.nbytes + 4 * size
+    for name, kind, width in columns:
+        places[name] = end = end + -end % (8 if width == 8 else 4)
+        formats.append(kind)
+        end += np.dtype(kind).itemsize
+    dtype = {
+        "names": [*places],
+        "formats": formats,
+        "offsets": [*places.values()],
+        "itemsize": end + -end % 8,
+    }
+    group: NDArray[Any] = np.zeros(1, np.dtype(dtype))
+    numbers = np.arange(size)
+    for slot, _ in fields:
+        shift = (kinds[f"f{slot}"].itemsize - 4) * numbers[: len(vtables)]
+        vtables[:, 2 + slot] = places[f"f{slot}"] - places["distances"] + shift
+    vtables[:, 0], vtables[:, 1] = 4 + 2 * slots, vtables[:, 2:].max(axis=1) + 4
+    group["vtables"] = vtables
+    group["distances"] = places["distances"] + (4 if has_one else 4 - vtables.strides[0]) * numbers
+    return group
+
+
+class TableColumns:
+    """Tables of one shape whose fields are stored column by column, in groups.
+
+    A table is only the distance to its vtable. The fields of a group follow its tables, each as a column.
+    Then come small vectors (the ``tail``, such as the coordinates of a chunk, with this number of words
+    each), and texts. So bytes that are alike are together, and distances are the same in all groups. The
+    vector of offsets to the tables has equal elements in a group. All this compresses well. Fields of 8 bytes
+    have another distance from each table of a group, so each has its own vtable, the same in all groups.
+    """
+
+    __slots__ = ("_count", "_groups", "_size", "_start", "_texts", "positions")
+
+    def __init__(
+        self,
+        writer: TableWriter,
+        fields: tuple[tuple[int, str], ...],
+        slots: int,
+        count: int,
+        tail: int,
+        texts: Mapping[int, GroupTexts] = NO_TEXTS,
+    ) -> None:
+        self._count, self._size = count, _group_size(count)
+        rooms = tuple((slot, each.room) for slot, each in texts.items())
+        group = _group_layout(fields, slots, self._size, tail, rooms)
+        part, self._start = writer.reserve(-(-count // self._size) * group.nbytes, 8)
+        self._groups = part.view(group.dtype)
+        for name in ("vtables", "distances"):
+            self._groups[name] = group[name]
+        #: The position of each table.
+        self.positions: Final = self.places("distances")
+        self.link(fields[-1][0], self.places("tail"))
+        for slot, each in texts.items():
+            first = self._firsts(f"text{slot}")
+            write_rows(part, first[each.groups] + each.places - self._start, each.rows)
+            groups = np.arange(count) // self._size
+            self.link(slot, first[groups] + each.table_places)
+
+    def _firsts(self, name: str) -> I64:
+        """Return the position of a column in each group."""
+        start = (self._groups.dtype.fields or {})[name][1]
+        return self._start + start + self._groups.dtype.itemsize * np.arange(len(self._groups))
+
+    def places(self, name: str) -> I64:
+        """Return the position of each element of a column."""
+        step = self._groups.dtype[name].itemsize // self._size
+        return (self._firsts(name)[:, None] + np.arange(self._size) * step).reshape(-1)[: self._count]
+
+    def fill(self, name: str, values: ArrayLike, at: int | None = None) -> None:
+        """Store the values of a column: of a field, such as ``f0``, or of one word of the tail."""
+        column = self._groups[name] if at is None else self._groups[name][:, :, at]
+        whole = self._count // self._size
+        rows, split = np.broadcast_to(values, self._count), whole * self._size
+        column[:whole] = rows[:split].reshape(whole, self._size)
+        if split < self._count:
+            column[whole, : self._count - split] = rows[split:]
+
+    def link(self, slot: int, targets: I64) -> None:
+        """Let an offset field lead to ``targets``, positions after the tables."""
+        self.fill(f"f{slot}", targets - self.places(f"f{slot}"))
+
+
+def write_rows(part: U8, places: I64, rows: Ragged) -> None:
+    """Write vectors of bytes, or of elements with 4-byte alignment, at places in a part of a buffer."""
+    width = rows.values.dtype.itemsize
+    part.view(_U4)[places >> 2] = rows.lengths
+    source = np.ascontiguousarray(rows.values).view(np.uint8).reshape(-1)
+    copy_rows(part, places + 4, source, rows.starts * width, rows.lengths * width)
 
 
 #: Offsets are computed in blocks of this number, which fit in the cache.
@@ -637,9 +808,7 @@ class TableWriter:
         ends = strides.cumsum()
         part, position = self.reserve(int(ends[-1]))
         places = ends - strides
-        part.view(_U4)[places >> 2] = rows.lengths
-        source = np.ascontiguousarray(rows.values).view(np.uint8).reshape(-1)
-        copy_rows(part, places + 4, source, rows.starts * width, sizes)
+        write_rows(part, places, rows)
         return position + places
 
     def finish(self, fields: Mapping[int, int | bytes]) -> list[Any]:

@@ -1,8 +1,8 @@
 """Manifests: the references of the chunks of each array, as columns, and the search for single references.
 
 A written file has, front to back: the manifest, its arrays, a vector of references for each array, the
-references grouped by shape (native, virtual, ...) with coordinates in their tails, each distinct location and
-etag once, the inline chunks.
+references of each shape (native, virtual, ...) as columns in groups, which also have the locations, etags and
+inline chunks of their references. If this would repeat too many bytes, these come once, at the end.
 
 The format allows locations as zstd frames with a common dictionary. Plain locations, which are shared and
 compressed with the whole file, are nearly always smaller. So the dictionary is only written if a sample shows
@@ -53,8 +53,9 @@ from frazil.format.envelope import (
 from frazil.format.flatbuffer import (
     NUL,
     Buffer,
+    GroupTexts,
     OffsetVectors,
-    Records,
+    TableColumns,
     TableLayout,
     Tables,
     TableWriter,
@@ -117,6 +118,10 @@ _SHAPES: Final[dict[int, tuple[tuple[int, str], ...]]] = {
 }
 
 
+#: Texts or bytes by slot: distinct rows, the row of each source (None for its own number), NULs after each.
+type _Texts = dict[int, tuple[Ragged, NDArray[Any] | None, int]]
+
+
 def encode_manifest(
     manifest: Manifest, *, level: int = 3, locations: LocationCompression | None = None, spec_version: int = 2
 ) -> bytes:
@@ -157,21 +162,18 @@ def encode_manifest(
     entries.fields[f"f{_NODE_ID}"] = np.frombuffer(b"".join(tables), "V8")
     refs = OffsetVectors(writer, list(map(len, arrays)))
     entries.link(_REFS, refs.positions)
-    groups = list(_write_refs(writer, refs, arrays, whole, bool(compression)))
+    texts: _Texts = {_LOCATION: (strings, location_of, NUL), _INLINE: (whole.inline, None, 0)}
     if compression:
         root[_DICTIONARY] = writer.vector(compression[0])
-        targets = writer.vectors(compression[1])[location_of]
-    else:
-        targets = writer.vectors(strings, NUL)[location_of]
-    for slot in (_COMPRESSED if compression else _LOCATION, _ETAG, _INLINE):
-        own = [(source, records) for source, records in groups if slot in records.layout.offsets]
-        if own and slot == _ETAG:
-            etags, etag_of = distinct_rows(foreign.etags)
-            targets = writer.vectors(etags, NUL)[etag_of]
-        elif own and slot == _INLINE:
-            targets = writer.vectors(whole.inline)
-        for source, records in own:
-            records.link(slot, targets[source])
+        texts[_COMPRESSED] = compression[1], location_of, 0
+    if foreign.etags.lengths.any():
+        texts[_ETAG] = (*distinct_rows(foreign.etags), NUL)
+    left = list(_write_refs(writer, refs, arrays, whole, texts))
+    for slot, (rows, _, end) in texts.items():
+        if own := [(codes, columns) for at, codes, columns in left if at == slot]:
+            targets = writer.vectors(rows, end)
+            for codes, columns in own:
+                columns.link(slot, targets[codes])
     return seal(writer.finish(root), FileType.MANIFEST, spec_version=spec_version, level=level)
 
 
@@ -180,9 +182,9 @@ def _write_refs(
     vectors: OffsetVectors,
     arrays: Sequence[ChunkTable],
     whole: ChunkTable,
-    compressed: bool,
-) -> Iterator[tuple[U32, Records]]:
-    """Write the records of all references. Yield the source and the records of each shape and rank."""
+    texts: _Texts,
+) -> Iterator[tuple[int, U32, TableColumns]]:
+    """Write all references. Yield the slots, rows and tables of texts that are not in their groups."""
     if not arrays:
         return
     foreign, shapes = whole.foreign, whole.kind
@@ -199,22 +201,32 @@ def _write_refs(
             if not (is_one_shape or (own == shape).all()):
                 part = np.flatnonzero(own == shape)
             chosen = part if isinstance(rows, slice) else rows[part]
-            fields = [
-                (_COMPRESSED if slot == _LOCATION and compressed else slot, kind)
-                for slot, kind in _SHAPES[shape]
-            ]
-            records = write_coordinates(writer, tuple(fields), 10, _INDEX, index[part])
+            fields = dict(_SHAPES[shape])
+            if _LOCATION in fields and _COMPRESSED in texts:
+                fields[_COMPRESSED] = fields.pop(_LOCATION)
             source = whole.source[chosen]
-            if _OFFSET in records.layout.offsets:
-                records.fields[f"f{_OFFSET}"] = whole.offset[chosen]
-                records.fields[f"f{_LENGTH}"] = whole.length[chosen]
-            if _CHUNK_ID in records.layout.offsets:
+            codes = {
+                slot: source if code_of is None else code_of[source]
+                for slot, (_, code_of, _) in texts.items()
+                if slot in fields
+            }
+            grouped = {
+                slot: group
+                for slot, each in codes.items()
+                if (group := GroupTexts.of(texts[slot][0], each, texts[slot][2])) is not None
+            }
+            columns = write_coordinates(writer, tuple(fields.items()), 10, _INDEX, index[part], grouped)
+            if _OFFSET in fields:
+                columns.fill(f"f{_OFFSET}", whole.offset[chosen])
+                columns.fill(f"f{_LENGTH}", whole.length[chosen])
+            if _CHUNK_ID in fields:
                 ids = np.ascontiguousarray(whole.chunk_ids).view("V12")[:, 0]
-                records.fields[f"f{_CHUNK_ID}"] = ids[source]
-            if _MODIFIED in records.layout.offsets:
-                records.fields[f"f{_MODIFIED}"] = foreign.modified[source]
-            vectors.lead(records.positions, chosen)
-            yield source, records
+                columns.fill(f"f{_CHUNK_ID}", ids[source])
+            if _MODIFIED in fields:
+                columns.fill(f"f{_MODIFIED}", foreign.modified[source])
+            vectors.lead(columns.positions, chosen)
+            for slot in codes.keys() - grouped.keys():
+                yield slot, codes[slot], columns
 
 
 def _compress_locations(

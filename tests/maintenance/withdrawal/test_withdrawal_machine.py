@@ -30,7 +30,7 @@ from tests.support.examples import examples
 from tests.support.judge import reference, reference_storage
 
 import frazil
-from frazil.errors import RebaseFailedError
+from frazil.errors import NodeNotFoundError, RebaseFailedError
 from frazil.pipeline import ViewSummary, view_repository
 
 pytestmark = pytest.mark.deep
@@ -274,6 +274,8 @@ class Withdrawing(RuleBasedStateMachine):
             session.commit(f"{message} group")
             row = {"member": [name], "cloud": [cloud]}
             self.collection(branch).add_rows(row, message=message)
+            self.parents[f"{message} group"] = (self.branches[branch],)
+            self.branches[branch] = f"{message} group"
             self.states[f"{message} group"] = state
         else:
             self.collection(branch).add(dataset, name=name, cloud=cloud, message=message)
@@ -364,8 +366,20 @@ class Withdrawing(RuleBasedStateMachine):
         for state in self.states.values():
             if name in state.members:
                 state.members[name] = (state.members[name][0], np.zeros(4, "i8"))
+        try:
+            self.withdraw(self.repo, [path], follow=follow)
+        except NodeNotFoundError:  # expired, and collected
+            assert not any(name in state.members for state in self.stored_states())
+            return
         self.gone |= {number for each, _, number in self.writes if each == path}
-        self.withdraw(self.repo, [path], follow=follow)
+
+    def stored_states(self) -> Iterator[State]:
+        """The states of all versions of branches and tags."""
+        refs = [{"branch": name} for name in self.branches] + [
+            {"tag": name} for name in self.repo.list_tags()
+        ]
+        messages = {each.message for ref in refs for each in self.repo.ancestry(**ref)}
+        return (state for message, state in self.states.items() if message in messages)
 
     def withdraw(self, repo: frazil.Repository, what: Any, **options: Any) -> None:
         certificate = repo.upkeep.forget(what, **options).apply()
@@ -396,7 +410,8 @@ class Withdrawing(RuleBasedStateMachine):
             own = {
                 number for name, at, number in self.writes if name == shared.path and at in shared.positions
             } - self.gone
-            wrong = found.keys() - own
+            # Compressed bytes may look like other numbers.
+            wrong = (found.keys() & {number for _, _, number in self.writes}) - own
             where = [each for each in self.writes if each[2] in wrong]
             assert not wrong, (shared, where, wrong & self.gone, {found[each] for each in wrong})
             for view in self.view_repositories():
@@ -416,7 +431,7 @@ class Withdrawing(RuleBasedStateMachine):
             read = {each.id: each for ref in refs for each in repo.ancestry(**ref)}
         for id_, each in read.items():
             state = self.states.get(each.message)
-            if state is not None:
+            if state is not None and not each.message.endswith("group"):
                 group = zarr.open_group(repo.readonly_session(snapshot_id=id_).store, mode="r")
                 for path, content in state.arrays.items():
                     assert group[path].shape == (content.length,)
