@@ -150,3 +150,74 @@ def codec(implementation: str, references: int, locations: int) -> Measured:
     assert len(found) == references
     out["file, MiB"] = len(data) / 2**20
     return out
+
+
+def real_sets(implementation: str, kind: str, references: int) -> Measured:
+    """Measure the files of one commit of references like those of an archive, or of a table in Parquet.
+
+    Args:
+        implementation: The package, or ``Parquet`` for a table of locations, offsets and lengths with zstd.
+        kind: ``hours``: 744 hours in each file. ``files``: a file for each chunk, with times in its name.
+        references: The number of references.
+    """
+    random, rows = np.random.default_rng(1), np.arange(references)
+    lengths = random.normal(1_400_000, 60_000, references).astype("u8")
+    if kind == "hours":
+        months = np.datetime_as_string(
+            np.datetime64("1940-01", "M") + np.arange(references // 744 + 1)
+        ).tolist()
+        names = [
+            f"s3://bucket/era5/{each[:4]}/e5.oper.an.sfc.128_167_2t.ll025sc.{each}.nc" for each in months
+        ]
+        locations = np.array(names, object)[rows // 744].tolist()
+        ends = np.cumsum(lengths)
+        offsets = ends - lengths - (ends - lengths)[rows // 744 * 744] + np.uint64(40_000)
+    else:
+        start = (
+            np.datetime64("2018-01-01T00:00:20.0", "ms")
+            + rows * 300_000
+            + random.integers(0, 9, references) * 100
+        )
+        steps = (random.integers(1560, 1590, references), random.integers(350, 650, references))
+        times = [start, start + steps[0] * 100, start + (steps[0] + steps[1]) * 100]
+        texts = [np.datetime_as_string(each).tolist() for each in times]
+        locations = [
+            "s3://bucket/ABI-L2-MCMIPC/{}/OR_ABI-L2-MCMIPC-M6_G16_s{}_e{}_c{}.nc".format(
+                each[0][:10], *(digits.translate(_DIGITS) for digits in each)
+            )
+            for each in zip(*texts, strict=True)
+        ]
+        offsets = 31_000 + random.integers(0, 2, references).astype("u8") * 128
+    out = Measured()
+    with scratch() as root:
+        if implementation == "Parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            table = pa.table({"location": locations, "offset": offsets, "length": lengths})
+            with out.seconds_of_all("set and commit"):
+                pq.write_table(table, f"{root}/refs.parquet", compression="zstd")
+            sizes = {"all files": Path(root)}
+        else:
+            icechunk = importlib.import_module(implementation)
+            repo = icechunk.Repository.create(icechunk.local_filesystem_storage(root))
+            session = repo.writable_session("main")
+            zarr.create_array(
+                session.store, name="v", shape=(references, 1), chunks=(1, 1), dtype="f4", compressors=None
+            )
+            with out.seconds_of_all("set and commit"):
+                session.store.set_virtual_refs_arr(
+                    "v", (references, 1), locations, offsets, lengths, validate_containers=False
+                )
+                session.commit("references")
+            folders = {"manifests": "manifests", "log": "transactions"}
+            sizes = {name: Path(root) / folder for name, folder in folders.items()} | {
+                "all files": Path(root)
+            }
+        for name, folder in sizes.items():
+            total = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            out[f"{name}, bytes for a reference"] = total / references
+    return out
+
+
+_DIGITS = str.maketrans("", "", "-T:.")

@@ -42,6 +42,21 @@ REFERENCES: Final = (
     ),
     *(
         Workload(
+            f"A million references like those of an archive: {title}",
+            "metadata.real_sets",
+            {"kind": kind, "references": 1_000_000},
+            {"kind": kind, "references": 2000},
+            (FRAZIL, REFERENCE, "Parquet"),
+            targets=at_most(None, {"all files, bytes for a reference": bound}),
+            rounds=2,
+        )
+        for kind, title, bound in (
+            ("hours", "744 hours in each file", 12),
+            ("files", "a file for each chunk, with three times in its name", 21),
+        )
+    ),
+    *(
+        Workload(
             f"An array of {references:,} virtual references, without a setting for its size",
             "sizes.grown",
             {"references": references},
