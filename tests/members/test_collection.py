@@ -491,3 +491,13 @@ def test_the_log_has_the_chunks_of_removed_rows(repo: frazil.Repository, scenes:
     scenes.remove("a")
     report = repo.upkeep.verify(level="checksum")
     assert report.ok, str(report)
+
+
+def test_a_merge_of_equally_long_tables(repo: frazil.Repository, scenes: frazil.Collection) -> None:
+    """Both sides change the length of each column in the same way, which is no conflict."""
+    repo.create_branch("dev", "main")
+    scenes.add(scene(), name="a")
+    frazil.Collection(repo, "/scenes", branch="dev").add(scene(), name="b")
+    repo.merge("dev", solver=scenes.solver)
+    assert list(scenes.where()) == ["a", "b"]
+    assert scenes.check() == {}

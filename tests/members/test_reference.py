@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ def test_the_reference_appends_members(scenes: frazil.Collection, tmp_path: Path
     assert list(scenes.where()) == ["s1", "s2", "s3", "by others", "after"]
     store = reference(tmp_path).readonly_session("main").store
     assert xr.open_zarr(store, group="scenes/members", consolidated=False).sizes["member"] == 5
+
+
+def test_a_merge_without_the_common_version(tmp_path: Path) -> None:
+    """The reference has expired it, so that all nodes are new on both sides."""
+    repo = frazil.Repository.create(tmp_path / "ice")
+    scenes = frazil.Collection.create(repo, "scenes")
+    repo.create_branch("dev", "main")
+    scenes.add(scene(), name="a")
+    frazil.Collection(repo, "scenes", branch="dev").add(scene(), name="b")
+    reference(tmp_path).expire_snapshots(datetime.now(UTC))
+    repo.merge("dev", solver=scenes.solver)
+    assert list(scenes.where()) == ["a", "b"]
+    assert scenes.check() == {}
 
 
 def test_spec_version_1(tmp_path: Path) -> None:

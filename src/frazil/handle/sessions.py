@@ -475,12 +475,13 @@ def carry_changes(
 
     ``theirs`` leads from ``before`` to ``current``. Raises ``RebaseFailedError`` with the snapshot ``end``.
     """
+    whole = Workspace(before.context, before.snapshot_id, None, None, changes)
     changes, theirs, nodes = without_identical_changes(
         changes, theirs, before.snapshot.nodes, tip, new_node_id
     )
     work = Workspace(before.context, before.snapshot_id, None, None, changes)
     at = align_nodes(changes, nodes, theirs, current.snapshot.nodes, by_chunk=True)
-    conflicts, decided = solve(at, work, current, solver, reading)
+    conflicts, decided = solve(at, work, current, solver, reading, whole)
     carried = None if len(decided) < len(conflicts) else carry_over(at, decided, before)
     if carried is None:
         raise RebaseFailedError(id_to_text(end), conflicts)

@@ -240,7 +240,8 @@ class Withdrawing(RuleBasedStateMachine):
                 seen.add(message)
                 todo += self.parents[message]
             histories.append(seen)
-        return max(histories[0] & histories[1], key=int, default=None)
+        newest_last = {message: number for number, message in enumerate(self.parents)}
+        return max(histories[0] & histories[1], key=newest_last.__getitem__, default=None)
 
     @rule(by_reference=st.booleans())
     def expire(self, by_reference: bool) -> None:

@@ -396,15 +396,24 @@ def require_solver(solver: Any) -> None:
 
 
 def solve(
-    at: NodeAlignment, workspace: Workspace, theirs: Workspace, solver: Any, open_session: OpenSession
+    at: NodeAlignment,
+    workspace: Workspace,
+    theirs: Workspace,
+    solver: Any,
+    open_session: OpenSession,
+    ours: Workspace | None = None,
 ) -> tuple[list[Conflict], list[tuple[NodeConflict, Resolution]]]:
-    """Return all conflicts, and the conflicts that the solver decides with their resolutions."""
+    """Return all conflicts, and the conflicts that the solver decides with their resolutions.
+
+    The solver reads the version ``ours``, if the ``workspace`` lacks changes that both sides made.
+    """
     clashes = find_conflicts(at)
     if not clashes:
         return [], []
     base = Workspace(workspace.context, workspace.snapshot_id)
     conflicts = [
-        Conflict.of(clash, _sides(at, clash, workspace, theirs, base, open_session)) for clash in clashes
+        Conflict.of(clash, _sides(at, clash, ours or workspace, theirs, base, open_session))
+        for clash in clashes
     ]
     answers = list(solver.solve(conflicts))
     if len(answers) != len(conflicts):
