@@ -191,8 +191,8 @@ def real_sets(implementation: str, kind: str, references: int) -> Measured:
     out = Measured()
     with scratch() as root:
         if implementation == "Parquet":
-            import pyarrow as pa
-            import pyarrow.parquet as pq
+            import pyarrow as pa  # type: ignore[import-untyped]
+            import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
             table = pa.table({"location": locations, "offset": offsets, "length": lengths})
             with out.seconds_of_all("set and commit"):

@@ -118,8 +118,9 @@ def test_tables_by_columns(count: int) -> None:
     columns = TableColumns(writer, fields, 6, count, 3, {3: grouped})
     columns.fill("f0", np.arange(count) * 2**33)
     columns.fill("f2", np.frombuffer(np.arange(count).astype("<u4").repeat(3).tobytes(), "V12"))
-    for at, values in enumerate((2, np.arange(count), 7)):
-        columns.fill("tail", values, at)
+    columns.fill("tail", 2, 0)
+    columns.fill("tail", np.arange(count), 1)
+    columns.fill("tail", 7, 2)
     tables = Tables(finished(writer), columns.positions)
     assert tables.scalars(0, "<u8").tolist() == (np.arange(count) * 2**33).tolist()
     assert tables.structs(2, 12).view("<u4")[:, 0].tolist() == list(range(count))

@@ -260,10 +260,11 @@ class Tables:
         """Return which of the tables have the field."""
         if self._shared is not None:
             return np.full(len(self), self._shared[slot] > 0)
-        has_field = self._distances(slot) > 0
+        has_field: NDArray[np.bool_] = self._distances(slot) > 0
         if len(has_field) and (has_field.all() or not has_field.any()):
             return np.full(len(self), has_field[0])
-        return has_field[self._runs[3]]
+        present: NDArray[np.bool_] = has_field[self._runs[3]]
+        return present
 
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""
@@ -419,7 +420,7 @@ class Tables:
         distances = self._distances(slot)
         if not distances.any():
             return np.zeros(len(self), np.int64)
-        fields = self.positions + distances[self._runs[3]]
+        fields: I64 = self.positions + distances[self._runs[3]]
         if not distances.all():
             fields[fields == self.positions] = 0
         return fields
@@ -556,13 +557,13 @@ def _group_layout(
         places[name] = end = end + -end % (8 if width == 8 else 4)
         formats.append(kind)
         end += np.dtype(kind).itemsize
-    dtype = {
+    layout: Any = {
         "names": [*places],
         "formats": formats,
         "offsets": [*places.values()],
         "itemsize": end + -end % 8,
     }
-    group: NDArray[Any] = np.zeros(1, np.dtype(dtype))
+    group: NDArray[Any] = np.zeros(1, np.dtype(layout))
     numbers = np.arange(size)
     for slot, _ in fields:
         shift = (kinds[f"f{slot}"].itemsize - 4) * numbers[: len(vtables)]
@@ -612,7 +613,8 @@ class TableColumns:
 
     def _firsts(self, name: str) -> I64:
         """Return the position of a column in each group."""
-        start = (self._groups.dtype.fields or {})[name][1]
+        fields: Any = self._groups.dtype.fields
+        start: int = fields[name][1]
         return self._start + start + self._groups.dtype.itemsize * np.arange(len(self._groups))
 
     def places(self, name: str) -> I64:

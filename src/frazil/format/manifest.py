@@ -170,10 +170,10 @@ def encode_manifest(
         texts[_ETAG] = (*distinct_rows(foreign.etags), NUL)
     left = list(_write_refs(writer, refs, arrays, whole, texts))
     for slot, (rows, _, end) in texts.items():
-        if own := [(codes, columns) for at, codes, columns in left if at == slot]:
+        if own := [(codes, tables_of) for at, codes, tables_of in left if at == slot]:
             targets = writer.vectors(rows, end)
-            for codes, columns in own:
-                columns.link(slot, targets[codes])
+            for codes, tables_of in own:
+                tables_of.link(slot, targets[codes])
     return seal(writer.finish(root), FileType.MANIFEST, spec_version=spec_version, level=level)
 
 

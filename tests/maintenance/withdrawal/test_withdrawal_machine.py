@@ -273,7 +273,7 @@ class Withdrawing(RuleBasedStateMachine):
             session = self.repository(True).writable_session(branch)
             dataset.to_zarr(session.store, group=f"scenes/{name}", zarr_format=3, consolidated=False)
             session.commit(f"{message} group")
-            row = {"member": [name], "cloud": [cloud]}
+            row: dict[str, Any] = {"member": [name], "cloud": [cloud]}
             self.collection(branch).add_rows(row, message=message)
             self.parents[f"{message} group"] = (self.branches[branch],)
             self.branches[branch] = f"{message} group"
@@ -433,7 +433,7 @@ class Withdrawing(RuleBasedStateMachine):
         for id_, each in read.items():
             state = self.states.get(each.message)
             if state is not None and not each.message.endswith("group"):
-                group = zarr.open_group(repo.readonly_session(snapshot_id=id_).store, mode="r")
+                group: Any = zarr.open_group(repo.readonly_session(snapshot_id=id_).store, mode="r")
                 for path, content in state.arrays.items():
                     assert group[path].shape == (content.length,)
                     content.check(group[path][...])
