@@ -3,13 +3,13 @@
 import { build, transform } from "esbuild";
 import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { dirname, join, relative } from "node:path";
+import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { deflateRawSync, gzipSync } from "node:zlib";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = process.argv[2] ?? join(here, "../src/frazil/ui/static");
-const LIMITS = { "first load": 117_000, everything: 250_000, raw: 1_000_000 };
+const LIMITS = { "first load": 110_000, everything: 260_000, raw: 1_000_000 };
 
 const settings = {
   absWorkingDir: here,
@@ -24,31 +24,6 @@ const settings = {
   legalComments: "none",
   metafile: true,
   write: false,
-};
-// What few views need. These modules share no state with the page, so that the page is one script; their names tell their content
-const LAZY = ["earth/projections", "earth/geolocation", "values/plot"];
-const lazy = await build({
-  ...settings,
-  entryPoints: LAZY.map((name) => `src/${name}.ts`),
-  entryNames: "[name]-[hash]",
-});
-const nameOf = (output) => relative("out", output);
-const addresses = Object.fromEntries(
-  Object.entries(lazy.metafile.outputs).map(([output, { entryPoint }]) => [
-    entryPoint,
-    `./${nameOf(output)}`,
-  ]),
-);
-for (const input of Object.keys(lazy.metafile.inputs))
-  if (/preact/.test(input)) throw new Error(`${input} would be in the page twice`);
-const elsewhere = {
-  name: "elsewhere",
-  setup: ({ onResolve }) =>
-    onResolve({ filter: /^\./ }, ({ kind, path, resolveDir }) =>
-      kind === "dynamic-import"
-        ? { path: addresses[`${relative(here, join(resolveDir, path))}.ts`], external: true }
-        : undefined,
-    ),
 };
 // The decoder of zstd is WebAssembly as base64: compressed before, it is smaller than after
 const smaller = {
@@ -67,7 +42,65 @@ const smaller = {
       };
     }),
 };
-const page = await build({ ...settings, entryPoints: ["src/main.ts"], plugins: [elsewhere, smaller] });
+// What some views need is in files of their own, which the page imports on demand. Only modules of the page may do so. These
+// files get the modules that the page has from the page, so that state exists once: `page[3]` is one of their exports
+const PACKAGES = ["preact", "preact/hooks", "preact/jsx-runtime", "@preact/signals"];
+const addresses = new Map(); // of the files, by their modules
+const elsewhere = {
+  name: "elsewhere",
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /^\./ }, ({ kind, path, resolveDir }) => {
+      if (kind !== "dynamic-import") return undefined;
+      const name = relative(here, join(resolveDir, path));
+      if (!addresses.has(name)) addresses.set(name, path);
+      return { path: addresses.get(name), external: true };
+    }),
+};
+const pageOf = (contents) =>
+  build({ ...settings, stdin: { contents, resolveDir: here }, plugins: [elsewhere, smaller] });
+const [draft] = Object.values((await pageOf('import "./src/main";')).metafile.outputs);
+const own = new Map(
+  Object.entries(draft.inputs)
+    .filter(([, { bytesInOutput }]) => bytesInOutput > 0)
+    .map(([name]) => [name.replace(/\.tsx?$/, ""), `./${name}`]),
+);
+for (const name of PACKAGES) own.set(name, name);
+const ofPage = {
+  name: "of-page",
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /^[.a-z@]/ }, ({ kind, path, resolveDir }) => {
+      const name = own.get(path.startsWith(".") ? relative(here, join(resolveDir, path)) : path);
+      if (kind === "dynamic-import") throw new Error(`only the page may import ${path} on demand`);
+      return name && kind !== "entry-point" ? { path: `page:${name}`, external: true } : undefined;
+    }),
+};
+const lazy = await build({
+  ...settings,
+  entryPoints: [...addresses.keys()].map((name) => `./${name}`),
+  plugins: [ofPage],
+});
+const keys = [];
+const place = (key) => (keys.includes(key) ? keys.indexOf(key) : keys.push(key) - 1);
+for (const file of lazy.outputFiles) {
+  const { entryPoint } = lazy.metafile.outputs[relative(here, file.path)];
+  const text = file.text.replace(/import\s*\{([^}]*)\}\s*from\s*"page:([^"]+)";?/g, (_, names, module) => {
+    const parts = names.split(",").map((each) => each.trim().split(/\s+as\s+/));
+    return `const ${parts.map(([name, as = name]) => `${as}=page[${place(`${module} ${name}`)}]`)};`;
+  });
+  if (text.includes('"page:'))
+    throw new Error(`${entryPoint}: this build does not know its imports of the page`);
+  const hash = createHash("sha256").update(text).digest("hex").slice(0, 8);
+  const name = `${basename(file.path, ".js")}-${hash}.js`;
+  addresses.set(entryPoint.replace(/\.tsx?$/, ""), `./${name}`);
+  Object.assign(file, { path: join(here, "out", name), contents: Buffer.from(text) });
+}
+const imports = keys.map((key, at) => {
+  const [module, name] = key.split(" ");
+  return `import { ${name} as x${at} } from ${JSON.stringify(module)};`;
+});
+const page = await pageOf(
+  `${imports.join("\n")} globalThis.page = [${keys.map((_, at) => `x${at}`)}]; import "./src/main";`,
+);
 // Notebooks load the widget from a text
 const widget = await build({ ...settings, entryPoints: ["src/widget.ts"] });
 const inputs = Object.assign({}, ...[lazy, page, widget].map(({ metafile }) => metafile.inputs));

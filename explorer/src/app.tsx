@@ -5,15 +5,16 @@ import { useEffect, useState } from "preact/hooks";
 import { nth } from "./base/lists";
 import { forgetColours } from "./page/canvas";
 import { type Reader, stored } from "./page/home";
-import { Boundary, Wait } from "./page/parts";
+import { Boundary, onDemand, Wait } from "./page/parts";
 import { mainBranch, type Route, writeRoute } from "./page/route";
-import { address, followAddress, go, notice, opening, reader, route, useLoad } from "./page/state";
-import { change, ChangeDialog } from "./views/change";
-import { Diff } from "./views/diff";
-import { History } from "./views/history";
+import { address, change, followAddress, go, notice, opening, reader, route, useLoad } from "./page/state";
 import { Home } from "./views/home";
-import { RepositoryView } from "./views/repository";
 import { VersionView } from "./views/version";
+
+const History = onDemand(() => import("./views/history"), "History");
+const Diff = onDemand(() => import("./views/diff"), "Diff");
+const RepositoryView = onDemand(() => import("./views/repository"), "RepositoryView");
+const ChangeDialog = onDemand(() => import("./views/change"), "ChangeDialog");
 
 export function start(target: Element, open: () => Promise<Reader>): void {
   followAddress();

@@ -1,15 +1,14 @@
 /** The axes of a picture: coordinates, cells between their edges, and where they say that cells are on Earth. */
 
-import type { Properties } from "../base/json";
-import { clamp, f64, nth } from "../base/lists";
+import { arrayNear, attributes, coordinate, dimensionName, inherited } from "./nodes";
+import { NUMBERS, type Scale, scaleOf } from "./scale";
+import { type Box, boxShape, cellEdges, cellFinder } from "./slices";
+import { clamp, f64, nth, type Properties } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { type ArrayProps, valuesOf } from "../page/home";
 import { useLoad } from "../page/state";
 import { number } from "../page/text";
-import { arrayNear, attributes, coordinate, dimensionName, inherited } from "./nodes";
-import { NUMBERS, type Scale, scaleOf } from "./scale";
-import { type Box, boxShape, cellEdges, cellFinder } from "./slices";
 
 const LONGEST = 500_000; // values of a coordinate
 

@@ -1,12 +1,11 @@
 /** The tree of a version as rows, and facts about nodes. */
 
-import { type Properties, record } from "../base/json";
-import { nth, product, type Shape } from "../base/lists";
+import { type Box, chunksOf, type Slice } from "./slices";
+import { nth, product, type Properties, record, type Shape } from "../base/lists";
 import type { Codec } from "../codecs/codecs";
 import { storedChunks } from "../format/arrays";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
-import { isolated, last, parent } from "../page/text";
-import { type Box, chunksOf, type Slice } from "./slices";
+import { count, isolated, last, parent } from "../page/text";
 
 export type Branch = { readonly node: Node; readonly depth: number; readonly children: Branch[] };
 
@@ -74,6 +73,13 @@ export const gridShape = (node: ArrayNode): number[] =>
 
 export const dimensionName = (node: ArrayNode, dimension: number): string =>
   isolated(node.dimensions[dimension] || `dimension ${dimension}`);
+
+export const shapeText = (node: ArrayNode): string =>
+  node.shape.length === 0
+    ? "scalar"
+    : node.shape
+        .map((length, at) => `${node.dimensions[at] ? `${dimensionName(node, at)} ` : ""}${count(length)}`)
+        .join(" × ");
 
 /** The node and the groups around it, from the inside. */
 const around = (path: string): string[] =>

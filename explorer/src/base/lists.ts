@@ -3,6 +3,7 @@
  * Columns have a function for each class, because the engine compiles a function well that sees one class.
  */
 
+import { wrongFormat } from "./errors";
 /** A shape, a place or other numbers, one for each dimension. */
 export type Shape = readonly number[];
 
@@ -42,3 +43,19 @@ export const strides = (shape: Shape): number[] => shape.map((_, d) => product(s
 /** The place along each dimension of an element of a list in row-major order. */
 export const placesOf = (at: number, shape: Shape): number[] =>
   strides(shape).map((step, d) => Math.floor(at / step) % nth(shape, d));
+
+export type Properties = Record<string, unknown>;
+
+export function record(value: unknown): Properties {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Properties) : {};
+}
+
+/** The entry of a table, and not of its prototype. */
+export const entryOf = <T>(table: Readonly<Record<string, T>>, name: string): T | undefined =>
+  Object.hasOwn(table, name) ? table[name] : undefined;
+
+export function sizes(value: unknown, what: string): number[] {
+  if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n) && n >= 0))
+    throw wrongFormat(`${what}: expected a list of sizes, found ${JSON.stringify(value)}`);
+  return value as number[];
+}

@@ -1,7 +1,6 @@
 /** Calendars of the CF conventions: days since 1970-01-01 of the same calendar, and back. */
 
-import { entryOf } from "../base/json";
-import { nth } from "../base/lists";
+import { entryOf, nth } from "../base/lists";
 
 type Date3 = [year: number, month: number, day: number];
 const MONTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];

@@ -1,10 +1,9 @@
 /** The CF conventions: elements as stored to values and labels, with the results of xarray. */
 
 import { unbase64, viewOf } from "../base/bytes";
-import { type Properties, record } from "../base/json";
-import { f64, nth, product, type Shape, strides } from "../base/lists";
-import type { ArrayNode, Region } from "../format/types";
+import { f64, nth, product, type Properties, record, type Shape, strides } from "../base/lists";
 import { type Clock, clockOf, precisionOf, timeText, unitOf } from "./calendar";
+import type { ArrayNode, Region } from "../format/types";
 
 /** Meanings of the numbers of an array. */
 interface Flags {

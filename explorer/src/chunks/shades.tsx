@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { CATEGORIES, cssColour, pixel } from "../array/colour";
-import { kinds, KINDS, summary } from "../array/references";
+import { KINDS, kinds, summary } from "../array/references";
 import { scaleOf } from "../array/scale";
 import { f64, i32, nth, u8 } from "../base/lists";
 import type { Decoded } from "../cf/cf";

@@ -2,8 +2,7 @@
 
 import { viewOf } from "../base/bytes";
 import { unknownCodec } from "../base/errors";
-import { entryOf } from "../base/json";
-import { u8 } from "../base/lists";
+import { entryOf, u8 } from "../base/lists";
 
 type Inflate = (data: Uint8Array, size: number) => Uint8Array | Promise<Uint8Array>;
 const MAX_SPLITS = 16;

@@ -2,8 +2,7 @@
 
 import { hex, joined, text, viewOf, wide } from "../base/bytes";
 import { unknownCodec, unsupported, wrongFormat } from "../base/errors";
-import { entryOf, type Properties, record, sizes } from "../base/json";
-import { nth, placesOf, product, strides, u32 } from "../base/lists";
+import { entryOf, nth, placesOf, product, type Properties, record, sizes, strides, u32 } from "../base/lists";
 import { damaged, decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
 import { copyBox, type DType, dtypeOf, type Elements, filled, numpyType } from "./elements";
 import { decompress } from "./zstd";

@@ -2,8 +2,7 @@
 
 import { half, hex, unbase64, unhex, viewOf } from "../base/bytes";
 import { unknownCodec, wrongFormat } from "../base/errors";
-import { entryOf, type Properties, record } from "../base/json";
-import { nth, outside, product, type Shape } from "../base/lists";
+import { entryOf, nth, outside, product, type Properties, record, type Shape } from "../base/lists";
 
 /** Elements as stored. */
 export type Raw = ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;

@@ -6,7 +6,7 @@
  */
 
 import { geoRotation } from "d3-geo";
-import type { Properties } from "../base/json";
+import type { Properties } from "../base/lists";
 
 export type Place = readonly [number, number];
 /** Longitude and latitude in degrees; x and y in metres, degrees or radians, as the system has them. NaN where it has no place. */

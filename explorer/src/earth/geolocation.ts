@@ -5,11 +5,10 @@
 
 import type { Axis } from "../array/axes";
 import { cellFinder } from "../array/slices";
-import type { Properties } from "../base/json";
-import { clamp, f64, i32, nth, u32 } from "../base/lists";
-import type { ArrayNode } from "../format/types";
+import { clamp, f64, i32, type Properties, u32 } from "../base/lists";
 import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
 import type { EarthReference } from "./reference";
+import type { ArrayNode } from "../format/types";
 
 export interface Geolocation {
   /** How the places are known. */
@@ -179,22 +178,4 @@ export function ofCells(
     f64(latitudes, row * width + column),
   ];
   return { name: "places of cells", isByCell: true, width, height, place, find };
-}
-
-const SAMPLES = 21; // along a dimension
-
-/** Whether a plane goes north from its first row to its last one; undefined around a pole, or if nobody knows. */
-export function goesNorth({ width, height, place }: Geolocation): boolean | undefined {
-  const steps = Array.from({ length: SAMPLES }, (_, at) => at / (SAMPLES - 1));
-  const rows = steps
-    .map((down) =>
-      steps.map((across) => place(Math.round(across * (width - 1)), Math.round(down * (height - 1)))[1]),
-    )
-    .map((latitudes) => latitudes.filter(Number.isFinite))
-    .filter((latitudes) => latitudes.length > 0); // at the edge of a plane, cells may have no places
-  if (!rows.length) return undefined;
-  const means = rows.map((row) => row.reduce((sum, each) => sum + each, 0) / row.length);
-  const [first, last] = [nth(means, 0), nth(means, means.length - 1)];
-  const spread = Math.max(...rows.flat()) - Math.min(...rows.flat());
-  return Math.abs(last - first) > spread / 5 ? last > first : undefined;
 }

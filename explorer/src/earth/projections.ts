@@ -10,11 +10,10 @@ import {
   geoOrthographic,
   geoPath,
 } from "d3-geo";
-import { entryOf } from "../base/json";
-import { clamp, nth, type Shape } from "../base/lists";
-import { FONT, number } from "../page/text";
+import { clamp, entryOf, nth, type Shape } from "../base/lists";
 import type { Place } from "./crs";
 import type { Geolocation } from "./geolocation";
+import { FONT, number } from "../page/text";
 import land from "world-atlas/land-110m.json";
 
 export { geoPath };

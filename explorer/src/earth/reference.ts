@@ -2,8 +2,8 @@
 
 import { isLatitude, isLongitude } from "../array/axes";
 import { arrayNear, attributes, coordinate, dimensionName, inherited, isArray } from "../array/nodes";
-import type { Properties } from "../base/json";
-import { nth } from "../base/lists";
+import { nth, type Properties } from "../base/lists";
+import type { Geolocation } from "./geolocation";
 import type { ArrayNode, Snapshot } from "../format/types";
 
 /** What the metadata say about the places of the cells of a plane on Earth. */
@@ -67,4 +67,22 @@ export function earthReference(
   return mapping || code !== undefined || cells
     ? { isDegrees: false, mapping, code: code === undefined ? undefined : String(code), cells }
     : undefined;
+}
+
+const SAMPLES = 21; // along a dimension
+
+/** Whether a plane goes north from its first row to its last one; undefined around a pole, or if nobody knows. */
+export function goesNorth({ width, height, place }: Geolocation): boolean | undefined {
+  const steps = Array.from({ length: SAMPLES }, (_, at) => at / (SAMPLES - 1));
+  const rows = steps
+    .map((down) =>
+      steps.map((across) => place(Math.round(across * (width - 1)), Math.round(down * (height - 1)))[1]),
+    )
+    .map((latitudes) => latitudes.filter(Number.isFinite))
+    .filter((latitudes) => latitudes.length > 0); // at the edge of a plane, cells may have no places
+  if (!rows.length) return undefined;
+  const means = rows.map((row) => row.reduce((sum, each) => sum + each, 0) / row.length);
+  const [first, last] = [nth(means, 0), nth(means, means.length - 1)];
+  const spread = Math.max(...rows.flat()) - Math.min(...rows.flat());
+  return Math.abs(last - first) > spread / 5 ? last > first : undefined;
 }

@@ -6,10 +6,20 @@ import { type ChunkSpec, codecList, openShard, planOf } from "../codecs/codecs";
 import { copyBox, type DType, dtypeOf, type Elements, filled } from "../codecs/elements";
 import { parallel, pool } from "../codecs/pool";
 import { reading } from "./files";
-import { chunkGrid, type ChunkGrid } from "./grid";
+import { type ChunkGrid, chunkGrid } from "./grid";
 import { readBytes } from "./remote";
-import type { ArrayNode, ChunkRef, Lost, ManifestPart, Region, Repository } from "./types";
-import { ChunkKind, type Selection, type Snapshot, type Source } from "./types";
+import type {
+  ArrayNode,
+  ChunkRef,
+  Lost,
+  ManifestPart,
+  Region,
+  Repository,
+  Selection,
+  Snapshot,
+  Source,
+} from "./types";
+import { ChunkKind } from "./types";
 
 const MAX_BYTES = 2 ** 30;
 const MAX_CHUNKS = 100_000;

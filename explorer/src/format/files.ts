@@ -2,7 +2,7 @@
 
 import { text } from "../base/bytes";
 import { ExplorerError, reasonOf, unsupported, wrongFormat } from "../base/errors";
-import type { Properties } from "../base/json";
+import type { Properties } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { decompress } from "../codecs/zstd";
 import { Flat } from "./flatbuffer";

@@ -1,7 +1,7 @@
 /** Shapes, chunk grids and data types of `zarr.json`. */
 
 import { unsupported, wrongFormat } from "../base/errors";
-import { record, sizes } from "../base/json";
+import { record, sizes } from "../base/lists";
 import type { Node } from "./types";
 
 export interface ChunkGrid {

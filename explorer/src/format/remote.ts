@@ -1,7 +1,7 @@
 /** Bytes of references: inline, in a file of the repository, or in a file elsewhere. */
 
 import { forbidden, networkFailure, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
-import { type Properties, record } from "../base/json";
+import { type Properties, record } from "../base/lists";
 import { ChunkKind, type ChunkRef, type Source } from "./types";
 
 /** Clocks of stores and writers differ by less than this. */

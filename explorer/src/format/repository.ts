@@ -3,8 +3,7 @@
 import TinyQueue from "tinyqueue";
 import { text, wide } from "../base/bytes";
 import { notFound, wrongFormat } from "../base/errors";
-import { type Properties, record } from "../base/json";
-import { f64, firstWhere, i32, nth, u32 } from "../base/lists";
+import { f64, firstWhere, i32, nth, type Properties, record, u32 } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { readChanges } from "./changes";
 import { type Body, Cache, readFile, reading, readJson } from "./files";

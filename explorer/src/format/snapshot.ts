@@ -1,8 +1,7 @@
 /** Snapshots: nodes, and the references of their chunks. */
 
 import { notFound, wrongFormat } from "../base/errors";
-import type { Properties } from "../base/json";
-import { nth, u32 } from "../base/lists";
+import { nth, type Properties, u32 } from "../base/lists";
 import { PARALLEL, turns } from "../codecs/pool";
 import { type Body, type Cache, readFile, reading } from "./files";
 import { type Flat, idText } from "./flatbuffer";

@@ -1,8 +1,7 @@
 /** The contract between the reader of the format, the views and the homes of the explorer. */
 
 import type { ExplorerError } from "../base/errors";
-import type { Properties } from "../base/json";
-import type { Shape } from "../base/lists";
+import type { Properties, Shape } from "../base/lists";
 import type { Raw } from "../codecs/elements";
 
 /** Where the files of a repository are: a server of `frazil ui`, a folder on a web server, memory in tests. */

@@ -1,8 +1,7 @@
 /** Metadata of commits and of the repository: FlexBuffers in files of spec version 2, MessagePack in version 1. */
 
 import { half, text, viewOf } from "../base/bytes";
-import type { Properties } from "../base/json";
-import { nth } from "../base/lists";
+import { nth, type Properties } from "../base/lists";
 import type { Flat } from "./flatbuffer";
 
 const MAX_DEPTH = 128;

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { JSX, VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { entryOf } from "../base/json";
+import { entryOf } from "../base/lists";
 
 /** Size of an element, followed as it changes. */
 export function useSize<T extends HTMLElement>(): [{ current: T | null }, { width: number; height: number }] {

@@ -1,7 +1,7 @@
 /** Where the page is at home: a server of `frazil ui`, static files next to the data, or a notebook, whose kernel answers messages. */
 
 import { ExplorerError, forbidden, networkFailure, notFound, wrongFormat } from "../base/errors";
-import { record } from "../base/json";
+import { record } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
 import type { ArrayNode, Lost, Region, Repository, Selection, Snapshot, Source } from "../format/types";

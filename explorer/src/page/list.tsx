@@ -2,8 +2,7 @@
 
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Properties } from "../base/json";
-import { clamp } from "../base/lists";
+import { clamp, type Properties } from "../base/lists";
 import { useSize } from "./canvas";
 
 interface ListProps {

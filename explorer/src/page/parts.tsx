@@ -1,11 +1,10 @@
 /** Small parts that all views use. */
 
-import { Component, type ComponentChildren, type JSX, type VNode } from "preact";
+import { Component, type ComponentChildren, h, type JSX, type VNode } from "preact";
 import { useId, useState } from "preact/hooks";
 import { reasonOf } from "../base/errors";
-import { entryOf } from "../base/json";
-import { nth } from "../base/lists";
-import { address, type Load, route, setQuery } from "./state";
+import { entryOf, nth } from "../base/lists";
+import { address, type Load, route, setQuery, useLoad } from "./state";
 import { count, plural, short } from "./text";
 
 const ADVICE: Record<string, string> = {
@@ -89,6 +88,15 @@ export function Wait<T>({ of, what, children }: WaitProps<T>): VNode {
   if (of.value === undefined && of.busy) return <Loading what={what} progress={of.progress} />;
   return <>{children(of.value as T)}</>;
 }
+
+/** A view whose code comes when it is first shown. */
+export const onDemand =
+  <K extends string, M extends Record<K, (props: never) => VNode | null>>(load: () => Promise<M>, name: K) =>
+  (props: Parameters<M[K]>[0]): VNode => (
+    <Wait of={useLoad(load, [])} what="this view">
+      {(views) => h(views[name] as unknown as (props: object) => VNode, props)}
+    </Wait>
+  );
 
 /** Names with the titles that people see. */
 export type Titles = readonly (readonly [name: string, title: string])[];

@@ -6,29 +6,19 @@ import { axisOf, type Coordinate, useCoordinates } from "../array/axes";
 import { type Limits, MAPS } from "../array/colour";
 import { arrayNear, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
 import { differenceScale, NUMBERS, scaleOf } from "../array/scale";
-import {
-  box,
-  type Box,
-  boxShape,
-  coarserSlice,
-  finerSlice,
-  parseSlice,
-  plane,
-  type Slice,
-  sliceQuery,
-} from "../array/slices";
+import type { Box, Slice } from "../array/slices";
+import { box, boxShape, coarserSlice, finerSlice, parseSlice, plane, sliceQuery } from "../array/slices";
 import { f64, nth, product } from "../base/lists";
 import type { Clock } from "../cf/calendar";
 import { withoutLost } from "../cf/cf";
 import type { Located } from "../earth/geolocation";
-import { earthReference, type EarthReference } from "../earth/reference";
+import { type EarthReference, earthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, valuesOf } from "../page/home";
 import { Choice, Entry, Failure, Loading, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
 import { afterwards, type Load, route, setQuery, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
-import { derivedStates } from "../versions/pipeline";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
 import { limitOf, Picture, type PictureSet, type Plane, type Target } from "./picture";
 import {
@@ -45,6 +35,7 @@ import {
 import { ASK } from "./points";
 import { Axes, Fixed, Slider } from "./sliders";
 import { summaryOf } from "./summary";
+import { derivedStates } from "../versions/derived";
 
 const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
 const SCREEN = 1_000; // pixels along the longer axis of a picture, about

@@ -4,11 +4,9 @@ import type { GeoProjection } from "d3-geo";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { paint } from "../array/colour";
-import { entryOf } from "../base/json";
-import { clamp } from "../base/lists";
+import { clamp, entryOf } from "../base/lists";
 import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
-import type * as Earth from "../earth/projections";
 import type { View } from "../earth/projections";
 import { arrowOf, Canvas, canvasOf, css, pointerIn, usePointer, useSize, useWheel } from "../page/canvas";
 import { stored } from "../page/home";
@@ -16,6 +14,7 @@ import { type Titles, Wait, ZoomButtons } from "../page/parts";
 import { setQuery, useLoad } from "../page/state";
 import { drawBar, drawMark, narrowBar } from "./drawing";
 import type { PlaneProps } from "./image";
+import type * as Earth from "../earth/projections";
 
 interface GlobeProps extends PlaneProps {
   readonly places: Geolocation;

@@ -16,7 +16,7 @@ import {
   usePointer,
   useSize,
 } from "../page/canvas";
-import { type Bar, drawAxes, drawBar, drawMark, MARGIN, type Mark, marginOf, narrowBar } from "./drawing";
+import { type Bar, drawAxes, drawBar, drawMark, MARGIN, marginOf, type Mark, narrowBar } from "./drawing";
 
 /** A plane of values on the screen, and what a person does with it. */
 export interface PlaneProps extends Bar {

@@ -4,27 +4,17 @@ import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import { aspect, axisOf, type Coordinate } from "../array/axes";
-import {
-  categoryTable,
-  type Limits,
-  type Palette,
-  paletteOf,
-  robust,
-  spread,
-  symmetric,
-  table,
-} from "../array/colour";
+import type { Limits, Palette } from "../array/colour";
+import { categoryTable, paletteOf, robust, spread, symmetric, table } from "../array/colour";
 import { attributes, dimensionName, type Level, title } from "../array/nodes";
 import { full as withUnit, inCelsius, type Scale } from "../array/scale";
-import type { Box, Point, Slice } from "../array/slices";
-import { boxShape, parsePoints, typedIndex } from "../array/slices";
+import { type Box, boxShape, parsePoints, type Point, type Slice, typedIndex } from "../array/slices";
 import { clamp, f64, nth, type Shape } from "../base/lists";
 import { type Clock, periodOf, type Tick } from "../cf/calendar";
 import type { Place } from "../earth/crs";
-import { goesNorth } from "../earth/geolocation";
 import type { Geolocation } from "../earth/geolocation";
 import type { View } from "../earth/projections";
-import type { EarthReference } from "../earth/reference";
+import { type EarthReference, goesNorth } from "../earth/reference";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { css } from "../page/canvas";
 import type { ArrayProps } from "../page/home";

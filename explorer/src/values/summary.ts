@@ -3,8 +3,7 @@
 import { gridShape, withAttributes } from "../array/nodes";
 import { scaleOf } from "../array/scale";
 import type { Slice } from "../array/slices";
-import { record } from "../base/json";
-import { nth, u32 } from "../base/lists";
+import { nth, record, u32 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import type { ChunkTable } from "../format/types";
 import type { ArrayProps } from "../page/home";

@@ -12,8 +12,7 @@ import {
   levelsFrom,
 } from "../array/nodes";
 import { box, parseSlice } from "../array/slices";
-import { record } from "../base/json";
-import { nth, product, u32 } from "../base/lists";
+import { nth, product, record, u32 } from "../base/lists";
 import { earthReference } from "../earth/reference";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { last } from "../page/text";

@@ -1,7 +1,6 @@
 /** Search in the history by words, author and time. */
 
-import type { Properties } from "../base/json";
-import { f64, nth } from "../base/lists";
+import { f64, nth, type Properties } from "../base/lists";
 import type { History } from "../format/types";
 
 const AUTHOR_KEYS = ["author", "author_name", "committer", "user", "email", "author_email"];

@@ -6,9 +6,8 @@
 
 import { isArray } from "../array/nodes";
 import { compareTables, rowFinder } from "../array/references";
-import { type Properties, record } from "../base/json";
-import { i32 } from "../base/lists";
-import { parallel, PARALLEL, turns } from "../codecs/pool";
+import { i32, type Properties, record } from "../base/lists";
+import { PARALLEL, parallel, turns } from "../codecs/pool";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "../format/types";
 
 const FARTHEST = 1000; // commits

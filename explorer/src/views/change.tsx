@@ -1,21 +1,17 @@
 /** Changes of the repository: a dialog that asks for the plan of a change, shows it, and applies it. */
 
-import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { reasonOf } from "../base/errors";
+import { i32, type Properties } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
 import { Choice, More } from "../page/parts";
-import { notice, opening, setQuery } from "../page/state";
-import { firstLine, short } from "../page/text";
-import { type Action, branchOf, type Change, planLines, type Rehearsal } from "../versions/plans";
+import { type Action, type Change, change, ID, notice, opening, setQuery } from "../page/state";
+import { firstLine, plural, short } from "../page/text";
 
 /** The kinds of errors that say that the plan is old. */
 export const MOVED = ["branch-update-conflict", "repo-info-updated"];
-
-/** The change that the open dialog is about. */
-export const change = signal<Change | undefined>(undefined);
 
 const TITLES: Record<Action, string> = {
   branch: "New branch",
@@ -222,4 +218,84 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
       </form>
     </dialog>
   );
+}
+
+/** The branch of a commit: `main`, or the first one that leads to it. */
+export function branchOf(repository: Repository, id: string): string {
+  const { parent } = repository.history;
+  const goal = repository.row(id);
+  for (const name of new Set(["main", ...repository.branches.keys()])) {
+    let row = repository.row(repository.branches.get(name) ?? "");
+    while (row >= 0 && row !== goal) row = i32(parent, row);
+    if (row >= 0) return name;
+  }
+  return "main";
+}
+
+/** What `frazil merge --json` and others print; chunks as counts. */
+export interface Rehearsal {
+  readonly id?: string;
+  readonly before?: string;
+  readonly source?: string;
+  readonly message?: string;
+  readonly commits?: number;
+  readonly changes?: Properties | readonly Move[];
+  readonly discarded?: readonly { path: string; side: string; values: number | null; chunks: number }[];
+  readonly updates?: readonly { time: string; update: string }[];
+  readonly notes?: readonly string[];
+}
+
+const FIELDS: readonly (readonly [string, string, string])[] = [
+  ["new_groups", "added", "new"],
+  ["new_arrays", "added", "new"],
+  ["updated_groups", "changed", "changed"],
+  ["updated_arrays", "changed", "changed"],
+  ["deleted_groups", "removed", "deleted"],
+  ["deleted_arrays", "removed", "deleted"],
+];
+
+type Move = { readonly subject: string; readonly before: string | null; readonly after: string | null };
+const isList = (changes: Rehearsal["changes"]): changes is readonly Move[] => Array.isArray(changes);
+
+const versionText = (text: string | null | undefined): string =>
+  text && ID.test(text) ? short(text) : (text ?? "none");
+
+/** A line of a plan: a class of the style sheet, and a text. */
+type Line = readonly [style: string, text: string];
+
+/** The lines of a plan. Empty if nothing would change. */
+export function planLines(
+  of: Change,
+  branch: string,
+  { id, before, source, message, commits, changes = {}, discarded = [], updates = [], notes = [] }: Rehearsal,
+): Line[] {
+  if (of.action === "branch" || of.action === "tag")
+    return [["added", `new ${of.action} ${branch} at ${versionText(id)}`]];
+  if (isList(changes)) {
+    const undos = updates.map(({ update, time }): Line => [
+      "",
+      `undo ${update} of ${time.slice(0, 19).replace("T", " ")}`,
+    ]);
+    const moves = changes.map(({ subject, before: from, after: to }): Line => [
+      to === null ? "removed" : "changed",
+      `${subject}: ${versionText(from)} to ${versionText(to)}`,
+    ]);
+    return [...undos, ...moves, ...notes.map((note): Line => ["removed", note])];
+  }
+  if (id === before) return [];
+  const fields = changes;
+  const list = (name: string): unknown[] => (Array.isArray(fields[name]) ? (fields[name] as unknown[]) : []);
+  const tip = id === source ? versionText(id) : `a new commit: ${firstLine(message ?? "")}`;
+  const lines: Line[] = [["changed", `${branch} moves from ${versionText(before)} to ${tip}`]];
+  if (commits !== undefined) lines.push(["", `brings ${plural(commits, "commit")}`]);
+  for (const pair of list("moved_nodes")) lines.push(["changed", `moved ${(pair as string[]).join(" to ")}`]);
+  for (const [name, style, word] of FIELDS)
+    for (const path of list(name)) lines.push([style, `${word} ${path}`]);
+  for (const [path, chunks] of Object.entries(fields["updated_chunks"] ?? {}))
+    lines.push(["data", `data ${path}: ${plural(Number(chunks), "chunk")}`]);
+  for (const { path, side, values, chunks } of discarded) {
+    const what = `${values === null ? "values" : plural(values, "value")} of ${side === "branch" ? branch : "the other side"}`;
+    lines.push(["removed", `conflict in ${path}: discards ${what} in ${plural(chunks, "chunk")}`]);
+  }
+  return lines;
 }

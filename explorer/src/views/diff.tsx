@@ -7,15 +7,17 @@ import { chunkBox, compareTables, type TableDifference } from "../array/referenc
 import { nth, placesOf, product, type Shape } from "../base/lists";
 import { MOST_VALUES } from "../chunks/chunk";
 import { Chunks } from "../chunks/chunkmap";
-import type { ArrayNode, Snapshot } from "../format/types";
+import type { ArrayNode, Node, Repository, Snapshot } from "../format/types";
 import { type Reader, valuesOf } from "../page/home";
 import { List } from "../page/list";
-import { Entry, Facts, Sign, Tabs, Wait } from "../page/parts";
+import { Facts, Sign, Tabs, Wait } from "../page/parts";
 import { resolve } from "../page/route";
 import { go, route, setQuery, snapshotOf, useLoad } from "../page/state";
-import { count, firstLine, json, plural } from "../page/text";
+import { count, json, plural } from "../page/text";
 import { Data } from "../values/data";
-import { changedData, compareLines, compareNodes, type NodeChange } from "../versions/compare";
+import { commitsBack } from "../versions/writers";
+import { diffArrays } from "diff";
+import { Version } from "./version";
 
 const WORDS: Record<NodeChange, string> = {
   added: "new",
@@ -62,20 +64,6 @@ export function Diff({ reader }: { reader: Reader }): VNode {
       </Wait>
     </div>
   );
-}
-
-/** A version of the address as a typed name, with the message of its commit. */
-type VersionProps = { reader: Reader; label: string; name: "base" | "version" };
-
-export function Version({ reader: { repository }, label, name }: VersionProps): VNode {
-  const value = route.value[name];
-  const row = repository.row(resolve(repository, value));
-  const message = row >= 0 ? firstLine(repository.history.message(row)) : "not in the history";
-  const after = <span class="quiet message">{message}</span>;
-  const enter = (text: string): string | void =>
-    text === "" ? "Write a branch, a tag or an id." : go({ [name]: text });
-  const entry = { label, value, list: "versions", size: 14, after, onEnter: enter };
-  return <Entry key={value} isEager {...entry} />;
 }
 
 function Differences({ all, ...versions }: Pair & { all: ReturnType<typeof compareNodes> }): VNode {
@@ -250,5 +238,73 @@ function ValueDiff({ changes, ...pair }: ArrayDiffProps & { changes: TableDiffer
       )}
       <Data reader={reader} snapshot={after} node={now} base={{ snapshot: before, node: old }} />
     </>
+  );
+}
+
+export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
+type NodeDifference = { readonly path: string; readonly change: NodeChange };
+
+/** `data` holds the ids of arrays whose chunks changed; undefined if nobody recorded it: then all arrays may have changed. */
+export function compareNodes(
+  before: Snapshot,
+  after: Snapshot,
+  data: ReadonlySet<string> | undefined,
+): NodeDifference[] {
+  const differences: NodeDifference[] = [];
+  for (const node of after.nodes) {
+    const change = changeOf(before.node(node.path), node, data);
+    if (change) differences.push({ path: node.path, change });
+  }
+  for (const node of before.nodes)
+    if (!after.node(node.path)) differences.push({ path: node.path, change: "removed" });
+  return differences.sort((a, b) => (a.path < b.path ? -1 : 1));
+}
+
+function changeOf(old: Node | undefined, now: Node, data?: ReadonlySet<string>): NodeChange | undefined {
+  if (!old) return "added";
+  if (describe(old) !== describe(now)) return "changed";
+  if (now.kind === "group") return undefined;
+  if (!data) return "unknown";
+  return data.has(now.id) || old.id !== now.id ? "data" : undefined;
+}
+
+const describe = (node: Node): string =>
+  JSON.stringify(node.document, (_, value: unknown) =>
+    value && typeof value === "object" && !Array.isArray(value)
+      ? Object.fromEntries(Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1)))
+      : value,
+  );
+
+const MOST_COMMITS = 200;
+
+/** Ids of the arrays whose chunks changed between `base` and its descendant; undefined if that is not on record. */
+export async function changedData(
+  repository: Repository,
+  base: string,
+  version: string,
+): Promise<Set<string> | undefined> {
+  const oldest = repository.row(base);
+  const arrays = new Set<string>();
+  for await (const { row, changes } of commitsBack(repository, version, MOST_COMMITS)) {
+    if (row === oldest) return arrays;
+    if (!changes) return undefined;
+    for (const item of changes.updatedChunks) arrays.add(item.nodeId);
+  }
+  return undefined;
+}
+
+type LineDifference = { readonly sign: " " | "+" | "-"; readonly text: string };
+
+const MOST_EDITS = 1000; // the time of a comparison grows with their square
+
+/** Lines of two texts side by side: common, removed, added. Texts with very many edits have no common lines. */
+export function compareLines(before: string, after: string): LineDifference[] {
+  const [old, now] = [before.split("\n"), after.split("\n")];
+  const parts = diffArrays(old, now, { maxEditLength: MOST_EDITS }) ?? [
+    { value: old, removed: true, added: false },
+    { value: now, removed: false, added: true },
+  ];
+  return parts.flatMap(({ value, added, removed }) =>
+    value.map((text) => ({ sign: added ? "+" : removed ? "-" : " ", text }) as const),
   );
 }

@@ -11,8 +11,8 @@ import { mainBranch, resolve } from "../page/route";
 import { address, afterwards, route, snapshotOf, useLoad } from "../page/state";
 import { bytes, count, firstLine, isolated, minute, plural } from "../page/text";
 import { Data } from "../values/data";
+import { derivedStates } from "../versions/derived";
 import { firstVariable } from "../versions/first";
-import { derivedStates } from "../versions/pipeline";
 import { author } from "../versions/search";
 
 const MOST = 5; // commits, and derived arrays that are behind

@@ -2,17 +2,16 @@
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import { derivations } from "../array/derived";
 import type { Branch } from "../array/nodes";
 import {
   attributes,
   changedPaths,
   codecs,
-  dimensionName,
   gridShape,
   isArray,
   itemSize,
   listed,
+  shapeText,
   title,
 } from "../array/nodes";
 import { summary } from "../array/references";
@@ -23,6 +22,7 @@ import { Graph } from "../page/graph";
 import { Facts, More, OnRequest, Table, Wait } from "../page/parts";
 import { address, useLoad } from "../page/state";
 import { bytes, count, json, last, number, plural } from "../page/text";
+import { derivations } from "../versions/derived";
 
 /** A number with all of its digits; of 32 bits with those that tell it from others. */
 function exact(value: number, dtype?: string): string {
@@ -54,13 +54,6 @@ function Attribute({ name, of, dtype }: { name: string; of: unknown; dtype: stri
     </>
   );
 }
-
-export const shapeText = (node: ArrayNode): string =>
-  node.shape.length === 0
-    ? "scalar"
-    : node.shape
-        .map((length, at) => `${node.dimensions[at] ? `${dimensionName(node, at)} ` : ""}${count(length)}`)
-        .join(" × ");
 
 const MOST = 200; // lines of a list of changes
 

@@ -2,13 +2,17 @@
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import type { Properties } from "../base/json";
-import type { Snapshot } from "../format/types";
-import { Graph } from "../page/graph";
-import type { Reader } from "../page/home";
+import { isArray } from "../array/nodes";
+import { reasonOf } from "../base/errors";
+import { f64, i32, type Properties, record } from "../base/lists";
+import { parallel } from "../codecs/pool";
+import type { Repository, Snapshot } from "../format/types";
+import { type Box, Graph } from "../page/graph";
+import { type Reader, valuesOf } from "../page/home";
 import { Failure, Setting } from "../page/parts";
-import { route, useLoad } from "../page/state";
-import { boxesOf, type Facts, factsOf } from "../versions/pipeline";
+import { address, route, useLoad } from "../page/state";
+import { count, minute, parent, plural } from "../page/text";
+import { derivedStates, list, type Result, type State } from "../versions/derived";
 
 const SHOWN = [
   ["", "drawing"],
@@ -53,3 +57,187 @@ function Pipeline({ of, facts, reader, snapshot, version }: PipelineProps): VNod
     </>
   );
 }
+
+const FARTHEST = 1000; // commits
+const NAMED = 5; // files
+
+const texts = (value: unknown): string[] => list(value).map(String);
+
+const filesOf = (pipeline: Properties): { files: string; groups: string[] }[] =>
+  list(pipeline["ingest"])
+    .map(record)
+    .map(({ files, groups }) => ({ files: texts(files).join(", "), groups: texts(groups) }));
+
+const derivedOf = (pipeline: Properties): { operation: string; sources: string[]; to: string }[] =>
+  list(pipeline["derived"])
+    .map(record)
+    .map(({ operation, sources, to }) => ({
+      operation: String(operation),
+      sources: texts(sources),
+      to: String(to),
+    }));
+
+interface Audit {
+  readonly row: number; // of the history
+  readonly isPassed: boolean;
+  readonly rows: readonly Properties[];
+}
+
+function auditOf({ history }: Repository, row: number, name: string): Audit | undefined {
+  const { id, ok, rows } = record(history.metadata(row)["frazil_audit"]);
+  const isOwn = String(id).startsWith(`${name}-`) && String(id).length === name.length + 25; // and a hash
+  return isOwn ? { row, isPassed: ok === true, rows: list(rows).map(record) } : undefined;
+}
+
+/** The newest check of a pipeline at or before a row of the history. */
+function lastAudit(repository: Repository, row: number, name: string): Audit | undefined {
+  for (let steps = 0; row >= 0 && steps < FARTHEST; steps++, row = i32(repository.history.parent, row)) {
+    const found = auditOf(repository, row, name);
+    if (found) return found;
+  }
+  return undefined;
+}
+
+/** The branch and the check of a later run whose rules failed: a run after the same check. */
+function failedLater(repository: Repository, name: string, audit: Audit): [string, Audit] | undefined {
+  for (const [branch, id] of repository.branches) {
+    const row = repository.row(id);
+    const failed = row > audit.row ? auditOf(repository, row, name) : undefined;
+    const before = failed && lastAudit(repository, i32(repository.history.parent, row), name);
+    if (failed?.isPassed === false && before?.row === audit.row) return [branch, failed];
+  }
+  return undefined;
+}
+
+type Text = Partial<Pick<Box, "kind" | "notes" | "tone" | "more">>;
+
+function stateText(states: ReadonlyMap<Result, State>, to: string): Text {
+  const found = [...states].filter(([{ target }]) => target === to || target === `${to}/`);
+  const of = (state: State): number => found.filter(([, each]) => each === state).length;
+  const worst = (["broken", "edited", "behind", "not known", "current"] as const).find(of);
+  if (!worst) return { notes: ["not computed"] };
+  const share = of(worst) < found.length ? `${count(of(worst))} of ` : "";
+  return {
+    notes: [`${share}${plural(found.length, "array")}: ${worst}`],
+    tone: worst === "current" ? "good" : worst === "not known" ? "" : "bad",
+    more: found.map(([{ node }, state]) => `${node.path}: ${state}`),
+  };
+}
+
+/** What the list of the files of a group says. */
+async function filesText(
+  reader: Reader,
+  snapshot: Snapshot,
+  group: string,
+  signal?: AbortSignal,
+): Promise<Text> {
+  const [urls, marks] = ["url", "quarantined"].map((name) =>
+    snapshot.node(`${group === "/" ? "" : group}/.frazil/${name}`),
+  );
+  if (!isArray(urls) || !isArray(marks)) return { notes: ["no list of files"] };
+  const { values } = await valuesOf({ reader, snapshot, node: marks }, undefined, signal);
+  const rows = Array.from(values as ArrayLike<unknown>, Number);
+  const left = rows.flatMap((mark, row) => (mark ? [row] : []));
+  const nameOf = async (row: number): Promise<string> => {
+    const part = { start: [row], stop: [row + 1] };
+    const { values: names } = await valuesOf({ reader, snapshot, node: urls }, part, signal);
+    return String(names[0]).replace(/ \([0-9a-f]{16}\)$/, ""); // the hash of a folder
+  };
+  const last = rows.lastIndexOf(0);
+  const names = await Promise.all(left.slice(0, NAMED).map(nameOf));
+  const more = left.length > NAMED ? [`and ${count(left.length - NAMED)} more`] : [];
+  return {
+    kind: plural(rows.length, "file"),
+    notes: [
+      ...(left.length ? [`${count(left.length)} quarantined`] : []),
+      ...(last < 0 ? [] : [`last ${await nameOf(last)}`]),
+    ],
+    tone: left.length ? "bad" : "",
+    more: [...names.map((name) => `quarantined: ${name}`), ...more],
+  };
+}
+
+/** What is read of the repository about the boxes of files and of derived arrays, by their ids. */
+export type Facts = ReadonlyMap<string, Text>;
+
+export async function factsOf(
+  of: readonly Properties[],
+  reader: Reader,
+  snapshot: Snapshot,
+  signal: AbortSignal,
+): Promise<Facts> {
+  const facts = new Map<string, Text>();
+  await parallel(of.flatMap(filesOf), async ({ groups: [group = "/"] }) => {
+    const text = await filesText(reader, snapshot, group, signal).catch((cause: unknown): Text => {
+      signal.throwIfAborted();
+      return { notes: ["damaged list of files"], tone: "bad", more: [reasonOf(cause)] };
+    });
+    facts.set(`files of ${group}`, text);
+  });
+  const states = await derivedStates(reader.repository, snapshot);
+  for (const { to } of of.flatMap(derivedOf)) facts.set(to, stateText(states, to));
+  return facts;
+}
+
+const WAITING: Text = { notes: ["…"] };
+
+/** The boxes of a pipeline. Their number and order are the same before there are facts. */
+export function boxesOf(
+  pipeline: Properties,
+  facts: Facts | undefined,
+  { repository }: Reader,
+  snapshot: Snapshot,
+  version: string,
+): Box[] {
+  const boxes = new Map<string, Box>();
+  const add = (id: string, kind: string, sources: readonly string[], text: Partial<Box> = {}): void => {
+    const href = snapshot.node(id) && address({ page: "node", version, path: id });
+    boxes.set(id, { id, kind, title: id, href, sources, ...text });
+  };
+  for (const { files, groups } of filesOf(pipeline)) {
+    const source = `files of ${groups[0] ?? "/"}`;
+    add(source, "files", [], { title: files, ...(facts?.get(source) ?? WAITING) });
+    for (const group of groups) {
+      const arrays = snapshot.nodes.filter((node) => isArray(node) && parent(node.path) === group);
+      add(group, "ingest", [source], { notes: [plural(arrays.length, "array")] });
+    }
+  }
+  const ends = new Set([...boxes.keys()].filter((id) => id.startsWith("/")));
+  for (const { operation, sources, to } of derivedOf(pipeline)) {
+    const from = sources.map((path) => groupOf(path, boxes.keys()) ?? path);
+    for (const path of from) if (!ends.delete(path) && !boxes.has(path)) add(path, "array", []);
+    add(to, operation, from, facts?.get(to) ?? WAITING);
+    ends.add(to);
+  }
+  const [name, branch] = [String(pipeline["name"]), String(pipeline["branch"])];
+  const own = lastAudit(repository, repository.row(snapshot.id), name);
+  const [failed, audit] = (own && failedLater(repository, name, own)) ?? [undefined, own];
+  const timeOf = (of: Audit): string => minute(f64(repository.history.times, of.row));
+  const at = (of: string): string =>
+    address({ page: "node", version: `branch.${of}`, path: "/", query: { view: "pipeline" } });
+  const wrong = audit?.rows.filter(({ ok }) => ok !== true).length ?? 0;
+  const all = plural(audit?.rows.length ?? list(pipeline["rules"]).length, "rule");
+  add("rules", "rules", [...ends], {
+    title: !audit ? all : audit.isPassed ? `${all} passed` : `${count(wrong)} of ${all} failed`,
+    href: failed && at(failed),
+    notes: [audit ? timeOf(audit) : "no check found", ...(failed ? [`on ${failed}`] : [])],
+    tone: !audit ? "" : audit.isPassed ? "good" : "bad",
+    more: (audit?.rows ?? []).map(
+      ({ ok, rule, path, found, expected }) =>
+        `${ok === true ? "passed" : "failed"}: ${rule} of ${path}, found ${found}, expected ${expected}`,
+    ),
+  });
+  const tags = [...repository.tags].filter(([, id]) => own && repository.row(id) === own.row);
+  add("publication", "publication", ["rules"], {
+    title: `branch ${branch}`,
+    href: repository.branches.has(branch) ? at(branch) : undefined,
+    notes: [own?.isPassed ? timeOf(own) : "not published", ...tags.map(([tag]) => `tag ${tag}`)],
+  });
+  return [...boxes.values()];
+}
+
+/** The innermost of some groups that has a path. */
+const groupOf = (path: string, groups: Iterable<string>): string | undefined =>
+  [...groups]
+    .filter((each) => `${path}/`.startsWith(each === "/" ? each : `${each}/`))
+    .sort((one, other) => other.length - one.length)[0];

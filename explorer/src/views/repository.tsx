@@ -2,14 +2,12 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import { record } from "../base/json";
-import { f64 } from "../base/lists";
+import { f64, record } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
 import { CommitLink, Facts, OnRequest, Table, Wait } from "../page/parts";
-import { address, useLoad } from "../page/state";
+import { address, change, useLoad } from "../page/state";
 import { count, firstLine, minute, short, when } from "../page/text";
-import { change } from "./change";
 import { Value } from "./overview";
 
 const MOST = 500; // deleted tags

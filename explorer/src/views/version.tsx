@@ -3,21 +3,21 @@
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { Branch, Change } from "../array/nodes";
-import { changedPaths, gridShape, isArray, isHidden, listed, rows, tree } from "../array/nodes";
+import { changedPaths, gridShape, isArray, isHidden, listed, rows, shapeText, tree } from "../array/nodes";
 import { f64, nth } from "../base/lists";
-import { Chunks } from "../chunks/chunkmap";
 import type { Node, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { List } from "../page/list";
-import { Tabs, Wait } from "../page/parts";
+import { Entry, onDemand, Tabs, Wait } from "../page/parts";
 import { resolve } from "../page/route";
 import { address, afterwards, go, route, setQuery, snapshotOf, useLoad } from "../page/state";
-import { count, last, minute, parent, plural } from "../page/text";
+import { count, firstLine, last, minute, parent, plural } from "../page/text";
 import { Data } from "../values/data";
-import { pipelines } from "../versions/pipeline";
-import { Version } from "./diff";
-import { Overview, shapeText } from "./overview";
-import { Pipelines } from "./pipeline";
+import { pipelines } from "../versions/derived";
+
+export const Chunks = onDemand(() => import("../chunks/chunkmap"), "Chunks");
+const Overview = onDemand(() => import("./overview"), "Overview");
+const Pipelines = onDemand(() => import("./pipeline"), "Pipelines");
 
 export function VersionView({ reader: of }: { reader: Reader }): VNode {
   const { repository } = of;
@@ -45,6 +45,20 @@ export function VersionView({ reader: of }: { reader: Reader }): VNode {
       </Wait>
     </div>
   );
+}
+
+/** A version of the address as a typed name, with the message of its commit. */
+type VersionProps = { reader: Reader; label: string; name: "base" | "version" };
+
+export function Version({ reader: { repository }, label, name }: VersionProps): VNode {
+  const value = route.value[name];
+  const row = repository.row(resolve(repository, value));
+  const message = row >= 0 ? firstLine(repository.history.message(row)) : "not in the history";
+  const after = <span class="quiet message">{message}</span>;
+  const enter = (text: string): string | void =>
+    text === "" ? "Write a branch, a tag or an id." : go({ [name]: text });
+  const entry = { label, value, list: "versions", size: 14, after, onEnter: enter };
+  return <Entry key={value} isEager {...entry} />;
 }
 
 const ALL_OPEN = 1000; // nodes up to which all groups are open at first

@@ -2,15 +2,17 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { half, hex, joined, text, unhex, viewOf, wide } from "../../src/base/bytes";
 import { ExplorerError, notFound, reasonOf, unsupported } from "../../src/base/errors";
-import { entryOf, record, sizes } from "../../src/base/json";
 import {
   clamp,
+  entryOf,
   f64,
   firstWhere,
   i32,
   nth,
   placesOf,
   product,
+  record,
+  sizes,
   strides,
   u16,
   u32,

@@ -8,8 +8,7 @@ import { FILE_TYPES, HEADER, MAGIC } from "../../src/format/files";
 import { idText } from "../../src/format/flatbuffer";
 import { OPERATIONS } from "../../src/format/repository";
 import { FORBIDDEN } from "../../src/page/home";
-import { planLines, type Rehearsal } from "../../src/versions/plans";
-import { MOVED } from "../../src/views/change";
+import { MOVED, planLines, type Rehearsal } from "../../src/views/change";
 import { SLOW } from "../../src/views/repository";
 import { present } from "../present";
 

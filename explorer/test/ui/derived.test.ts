@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { derivations } from "../../src/array/derived";
 import { layered } from "../../src/base/layers";
 import type { Node, Snapshot } from "../../src/format/types";
+import { derivations } from "../../src/versions/derived";
 import { present } from "../present";
 
 const array = (path: string, id: string, attributes = {}, dimensions = ["y", "x"]): Node =>

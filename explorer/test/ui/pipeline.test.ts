@@ -4,7 +4,8 @@ import { layered } from "../../src/base/layers";
 import type { Changes, Node, Repository, Snapshot } from "../../src/format/types";
 import type { Box } from "../../src/page/graph";
 import type { Reader } from "../../src/page/home";
-import { boxesOf, derivedStates, factsOf, pipelines } from "../../src/versions/pipeline";
+import { derivedStates, pipelines } from "../../src/versions/derived";
+import { boxesOf, factsOf } from "../../src/views/pipeline";
 import { present } from "../present";
 
 const group = (path: string, attributes = {}): Node => ({

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Repository } from "../../src/format/types";
-import { branchOf, planLines } from "../../src/versions/plans";
+import { branchOf, planLines } from "../../src/views/change";
 import { steps } from "../../src/views/repository";
 import { present } from "../present";
 

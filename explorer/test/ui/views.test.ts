@@ -31,9 +31,9 @@ import type { ArrayNode, History } from "../../src/format/types";
 import { HOME, parseRoute, resolve, writeRoute } from "../../src/page/route";
 import { afterwards, first } from "../../src/page/state";
 import { bytes, firstLine, fitted, isolated, number, ordinal, parent, when } from "../../src/page/text";
-import { changedData, compareLines, compareNodes } from "../../src/versions/compare";
 import { search } from "../../src/versions/search";
 import { chunkWriters } from "../../src/versions/writers";
+import { changedData, compareLines, compareNodes } from "../../src/views/diff";
 import { present } from "../present";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 

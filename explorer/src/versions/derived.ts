@@ -1,0 +1,116 @@
+/** Derived arrays of a version: what is made of what, and what is behind. The definitions are attributes of arrays of Frazil itself. */
+
+import { attributes, isArray, isHidden } from "../array/nodes";
+import { type Properties, record } from "../base/lists";
+import type { Node, Repository, Snapshot } from "../format/types";
+import { last } from "../page/text";
+import { commitsBack, isCompaction, mergedRows } from "./writers";
+
+/** An array, and what makes it from which arrays: nothing for a source that nothing makes. */
+export type Derivation = {
+  readonly path: string;
+  readonly operation: string;
+  readonly sources: readonly string[];
+};
+
+/** A derived array, and what its definition says. */
+export interface Result {
+  readonly node: Node;
+  /** The node with the definition, and a digest for each chunk. Each computation changes it. */
+  readonly table: Node;
+  readonly operation: string;
+  /** The group of the results of one call. */
+  readonly target: string;
+  /** Undefined for a source that the version does not have. */
+  readonly sources: readonly (Node | undefined)[];
+}
+
+const FARTHEST = 1000; // commits
+const TABLES = "/.frazil/derived/";
+
+export function results(snapshot: Snapshot): Result[] {
+  const nodes = new Map(snapshot.nodes.map((node) => [node.id, node]));
+  return snapshot.nodes
+    .filter((node) => isArray(node) && node.path.startsWith(TABLES))
+    .flatMap((table) => {
+      const { operation, sources, target } = attributes(table);
+      const node = nodes.get(table.path.slice(TABLES.length));
+      if (!node || isHidden(node.path) || isCoordinate(node) || !Array.isArray(sources)) return [];
+      const present = sources
+        .map((each) => record(each))
+        .map(({ node: id, path }) => nodes.get(String(id)) ?? snapshot.node(String(path)));
+      return [{ node, table, operation: String(operation), target: String(target), sources: present }];
+    });
+}
+
+/** What the arrays at and below a path are made of, and what is made of them. */
+export function derivations(snapshot: Snapshot, path: string): Derivation[] {
+  const made = new Map<string, { operation: string; sources: string[] }>();
+  for (const { node, operation, sources } of results(snapshot)) {
+    const drawn = sources.filter((each) => each && !isCoordinate(each)).map((each) => each?.path ?? "");
+    made.set(node.path, { operation, sources: drawn });
+  }
+  const edges = [...made].flatMap(([to, { sources }]) => sources.map((from) => [from, to] as const));
+  const below = path === "/" ? path : `${path}/`;
+  const shown = new Set([...made.keys(), ...edges.flat()].filter((each) => `${each}/`.startsWith(below)));
+  for (const end of [0, 1] as const)
+    // first the results of results, then the sources of sources
+    for (let size = -1; size !== shown.size;) {
+      size = shown.size;
+      for (const edge of edges) if (shown.has(edge[end])) shown.add(end ? edge[0] : edge[1]);
+    }
+  return [...shown].sort().map((each) => ({ operation: "", sources: [], ...made.get(each), path: each }));
+}
+
+const isCoordinate = (node: Node): boolean =>
+  isArray(node) && node.shape.length === 1 && node.dimensions[0] === last(node.path);
+
+export type State = "broken" | "edited" | "behind" | "not known" | "current"; // the worst one first
+
+/**
+ * The states of derived arrays, by what commits changed since the computation of each: its sources, or itself.
+ * It reads no digests, so an array whose source got the same values again is "behind".
+ */
+export async function derivedStates(repository: Repository, snapshot: Snapshot): Promise<Map<Result, State>> {
+  const states = new Map<Result, State>();
+  const open = new Map<Result, State>(); // what later commits did
+  for (const each of results(snapshot)) {
+    if (each.sources.every(Boolean)) open.set(each, "current");
+    else states.set(each, "broken");
+  }
+  for await (const { row, changes } of open.size ? commitsBack(repository, snapshot.id, FARTHEST) : []) {
+    if (!changes || !open.size) break;
+    if (isCompaction(repository, row)) continue;
+    const { newArrays, updatedArrays, updatedChunks } = changes;
+    const ids = new Set([...newArrays, ...updatedArrays, ...updatedChunks.map(({ nodeId }) => nodeId)]);
+    const has = (node: Node | undefined): boolean => node !== undefined && ids.has(node.id);
+    for (const [each, state] of open) {
+      if (has(each.table)) {
+        states.set(each, mergedRows(repository, row).length ? "not known" : state); // a merge has no order
+        open.delete(each);
+      } else if (has(each.node)) open.set(each, "edited");
+      else if (state === "current" && each.sources.some(has)) open.set(each, "behind");
+    }
+  }
+  for (const each of open.keys()) states.set(each, "not known");
+  for (let size = -1, late = new Set<Node | undefined>(); size !== late.size;) {
+    size = late.size; // what is made of an array that will change is behind, too
+    for (const [each, state] of states) {
+      if (state === "current" && each.sources.some((node) => late.has(node))) states.set(each, "behind");
+      if (states.get(each) === "behind") late.add(each.node);
+    }
+  }
+  return states;
+}
+
+const RECORD = "/.frazil/pipeline";
+const VERSION = 1;
+
+export const list = (value: unknown): unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
+
+/** The definitions in a version. Those of later releases with another meaning are left out. */
+export const pipelines = (snapshot: Snapshot): Properties[] =>
+  snapshot.nodes
+    .filter(({ path, kind }) => kind === "group" && path.endsWith(RECORD))
+    .map(attributes)
+    .filter(({ version, ingest }) => version === VERSION && list(ingest).length > 0);
