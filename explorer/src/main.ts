@@ -27,6 +27,7 @@ function show(): void {
     const { source, settings } = await findHome();
     const repository = await openRepository(source);
     return {
+      location: source.label,
       ...settings,
       repository,
       label: source.label,

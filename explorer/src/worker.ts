@@ -1,8 +1,7 @@
 /** The worker, which runs the script of the page: decodes chunks and large files. */
 
 import { ZSTDDecoder } from "zstddec";
-import { unbase64 } from "./base/bytes";
-import { nth } from "./base/lists";
+import { nth, unbase64 } from "./base/lists";
 import { decoder } from "./codecs/codecs";
 import { type Job, type Reply, runJob } from "./codecs/pool";
 import { decompress, statedSize } from "./codecs/zstd";

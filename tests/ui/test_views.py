@@ -348,10 +348,30 @@ def test_projected_rasters(page: Any, address: str) -> None:
     page.get_by_text("does not know the coordinate reference system EPSG:2056").wait_for()
 
 
-def test_chunk_and_its_writer(page: Any, address: str) -> None:
+def test_chunk_and_its_writers(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=chunks&cell=2,0,0")
-    page.get_by_role("button", name="Which commit wrote it?").click()
-    page.get_by_text("correct one day").nth(1).wait_for()
+    page.get_by_role("button", name="What happened here?").click()
+    page.get_by_role("row", name="correct one day").get_by_text("80.5").wait_for()
+
+
+def test_what_happened_to_a_cell(page: Any, address: str) -> None:
+    """Each value with its commit. The difference from the version before is one click away."""
+    page.goto(f"{address}#/v/main/t?view=data&proj=grid&i=2,0,0&p=2.1.3")
+    page.get_by_role("button", name="What happened here?").click()
+    past = page.get_by_label("What happened here")
+    past.get_by_role("heading", name="What happened at time 2, lat 1, lon 3").wait_for()
+    past.get_by_text("The array begins here.").wait_for()
+    rows = [row.get_by_role("cell").all_inner_texts() for row in past.get_by_role("row").all()[1:]]
+    assert [row[2:6] for row in rows] == [
+        ["written", "80.5", "Grace", "correct one day"],
+        ["new array", "91", "Ada", "first <b>days</b>"],
+    ]
+    past.get_by_role("img", name="Line of value along version").locator("canvas").wait_for()
+    past.get_by_role("link", name="Differences").first.click()
+    page.get_by_text("40 of 40 values differ").wait_for()
+    page.goto(f"{address}#/v/main/t?view=data&proj=grid&i=2,0,0&r1=1-2&r2=3-5&past=part")
+    past.get_by_role("heading", name="What happened at time 2:3, lat 1:2, lon 3:5: means").wait_for()
+    past.get_by_role("row", name="first <b>days</b>").get_by_text("91.5").wait_for()
 
 
 @pytest.mark.parametrize("array", ["t", "whole", "again"])

@@ -1,9 +1,10 @@
 /** The axes of a picture: coordinates, cells between their edges, and where they say that cells are on Earth. */
 
+import { type Limits, ticks } from "./colour";
 import { arrayNear, attributes, coordinate, dimensionName, inherited } from "./nodes";
-import { NUMBERS, type Scale, scaleOf } from "./scale";
 import { type Box, boxShape, cellEdges, cellFinder } from "./slices";
-import { clamp, f64, nth, type Properties } from "../base/lists";
+import { clamp, f64, nth, type Properties, type Shape } from "../base/lists";
+import { type Clock, type Tick, timeTicks } from "../cf/calendar";
 import type { Decoded } from "../cf/cf";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { type ArrayProps, valuesOf } from "../page/home";
@@ -224,3 +225,65 @@ const degreesOf =
 
 export const isLongitude = degreesOf("longitude", /^degrees?(_east|_?E)$/, /^(lon|longitude)$/i);
 export const isLatitude = degreesOf("latitude", /^degrees?(_north|_?N)$/, /^(lat|latitude)$/i);
+
+export interface Scale {
+  readonly units: string;
+  /** Meanings instead of amounts: the numbers that have one. They have no mean. */
+  readonly categories?: Shape | undefined;
+  readonly hasMean: boolean;
+  readonly clock?: Clock | undefined;
+  text(value: number): string;
+  /** Round values between two limits. */
+  ticks(limits: Limits, most: number): Tick[];
+}
+
+const numeric = (units: string, factor = 1): Scale => ({
+  units,
+  hasMean: true,
+  text: (value) => number(value / factor),
+  ticks: ([low, high], most) =>
+    ticks([low / factor, high / factor], most).map((value) => ({
+      value: value * factor,
+      text: number(value),
+    })),
+});
+
+export const NUMBERS = numeric("");
+const unitsOf = (units: string | undefined): string => (units === undefined || units === "1" ? "" : units);
+
+export function scaleOf({ clock, units, flags, text }: Omit<Decoded, "label" | "values" | "shape">): Scale {
+  const plain = numeric(unitsOf(units));
+  if (!text) return plain;
+  if (clock) {
+    const times = ([low, high]: Limits, most: number): Tick[] => timeTicks(low, high, most, clock.calendar);
+    return { units: "", hasMean: true, clock, text, ticks: times };
+  }
+  if (!flags?.values) return { ...plain, text, hasMean: !flags };
+  const { values, names } = flags;
+  const shown = values.map((value) => ({ value, text: names(value) }));
+  return {
+    ...plain,
+    hasMean: false,
+    categories: values,
+    text,
+    ticks: ([low, high]) => shown.filter(({ value }) => value >= low && value <= high),
+  };
+}
+
+/** A difference of times is a duration in the unit of the array. */
+export const differenceScale = ({ clock, units }: Pick<Decoded, "clock" | "units">): Scale =>
+  clock ? numeric(...clock.duration) : numeric(unitsOf(units));
+
+/** A value with its unit. */
+export const full = ({ text, units }: Scale, value: number): string =>
+  Number.isNaN(value) || !units ? text(value) : `${text(value)} ${units}`;
+
+const ZERO = 273.15; // kelvins at 0 °C
+
+/** A temperature in kelvins also in degrees Celsius. */
+export const inCelsius = ({ units }: Scale, value: number): string =>
+  units === "K" && value > 100 ? ` (${number(Number((value - ZERO).toFixed(2)))} °C)` : "";
+
+/** A mean of times has no more digits than a second. */
+export const meanOf = ({ clock }: Scale, mean: number): number =>
+  clock ? Math.round(mean / 1000) * 1000 : mean;

@@ -1,7 +1,6 @@
 /** Colour maps that people with colour blindness can read, and limits of colours. */
 
-import { unhex } from "../base/bytes";
-import { entryOf, f64, nth, u32 } from "../base/lists";
+import { entryOf, f64, nth, u32, unhex } from "../base/lists";
 
 const STOPS = {
   viridis: "440154 482878 3e4989 31688e 26828e 1f9e89 35b779 6ece58 b5de2b fde725",

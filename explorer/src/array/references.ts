@@ -3,6 +3,8 @@
 import { f64, i32, nth, product, type Shape, u32 } from "../base/lists";
 import { ChunkKind, type ChunkTable, type Selection } from "../format/types";
 
+export const MOST_VALUES = 4_000_000; // of a chunk that is read whole
+
 /** Kinds as a person sees them; colours by Okabe and Ito. */
 export const KINDS = [
   { name: "missing", colour: "" },

@@ -2,15 +2,16 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { full, meanOf, scaleOf } from "../array/axes";
 import { pixel } from "../array/colour";
 import { gridShape } from "../array/nodes";
-import { changedRows, KINDS, kinds } from "../array/references";
+import { changedRows, chunkBox, KINDS, kinds, MOST_VALUES } from "../array/references";
 import { parseSlice, sliceQuery } from "../array/slices";
 import { clamp, entryOf, f64, i32, nth, product, type Shape, u8 } from "../base/lists";
+import type { Decoded } from "../cf/cf";
 import { type Cells, cellsOf, paintCells } from "./cells";
-import { Chunk } from "./chunk";
 import { SHADES } from "./shades";
-import type { ChunkTable } from "../format/types";
+import { ChunkKind, type ChunkTable } from "../format/types";
 import {
   arrowOf,
   Canvas,
@@ -22,10 +23,13 @@ import {
   useSize,
   useWheel,
 } from "../page/canvas";
-import type { ArrayProps } from "../page/home";
-import { Choice, Entry, Wait, ZoomButtons } from "../page/parts";
+import { type ArrayProps, valuesOf } from "../page/home";
+import { Choice, Entry, Facts, OnRequest, Wait, ZoomButtons } from "../page/parts";
 import { route, setQuery, useLoad } from "../page/state";
 import { bytes, count, plural } from "../page/text";
+import { ValueTable } from "../values/lines";
+import { statistics } from "../values/numbers";
+import { Past } from "../values/points";
 import { Axes, Fixed } from "../values/sliders";
 import { statisticsOf } from "../values/summary";
 import { chunkWriters } from "../versions/writers";
@@ -162,7 +166,7 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
               key={choice.join()}
               {...array}
               coords={choice}
-              isPacked={kinds(table)[i32(cells.rows, cells.cell(choice)) - 1] === 2}
+              kind={kinds(table)[i32(cells.rows, cells.cell(choice)) - 1] ?? 0}
             />
           </section>
         )}
@@ -312,5 +316,88 @@ export function ChunkMap({ cells, image, choice, describe, onChoose }: MapProps)
         </output>
       </div>
     </div>
+  );
+}
+
+type ChunkProps = ArrayProps & { readonly coords: number[] };
+
+/** `kind` is the place of its kind among the kinds of chunks. */
+function Chunk({ kind, ...props }: ChunkProps & { readonly kind: number }): VNode {
+  const { snapshot, node, coords } = props;
+  const reference = useLoad(() => snapshot.chunk(node.path, coords), [snapshot, node.path]);
+  const part = chunkBox(coords, node.shape, node.chunkShape);
+  const extent = part.stop.map((high, dimension) => high - nth(part.start, dimension));
+  const values = useLoad(
+    async (signal) => (product(extent) > MOST_VALUES ? undefined : valuesOf(props, part, signal)),
+    [snapshot, node.path],
+  );
+  const region = part.start.map((low, at) => `${low}:${part.stop[at]}`).join(", ");
+  return (
+    <>
+      <h3>Chunk {coords.join(", ") || "of the scalar"}</h3>
+      <Wait of={reference} what="the reference">
+        {(entry) => (
+          <Facts
+            rows={[
+              ["Kind", `${nth(KINDS, kind).name}${kind ? "" : ": all values are the fill value"}`],
+              entry?.location !== undefined && ["Location", <code class="text">{entry.location}</code>],
+              entry && entry.kind !== ChunkKind.Inline && ["Offset", count(entry.offset)],
+              entry && ["Size", `${count(entry.size)} bytes`],
+              entry?.checksum !== undefined && ["Checksum", <code class="text">{entry.checksum}</code>],
+              ["Region", region || "scalar"],
+            ]}
+          />
+        )}
+      </Wait>
+      {reference.value && (
+        <OnRequest title="What happened here?">
+          <Past {...props} part={part} />
+        </OnRequest>
+      )}
+      <h3>Values</h3>
+      <Wait of={values} what="the values">
+        {(decoded) =>
+          decoded ? (
+            <Values decoded={decoded} shape={extent} />
+          ) : (
+            <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>
+          )
+        }
+      </Wait>
+    </>
+  );
+}
+
+const CORNER = 8;
+
+/** Statistics, and the first rows and columns of the last two dimensions. */
+function Values({ decoded, shape }: { decoded: Decoded; shape: Shape }): VNode {
+  const { values } = decoded;
+  const scale = scaleOf(decoded);
+  const numbers = values instanceof Float64Array ? values : undefined;
+  const text = (at: number): string => (numbers ? scale.text(numbers[at] ?? NaN) : decoded.label(at));
+  const facts = useMemo(() => numbers && numbers.length > 1 && statistics(numbers), [values]);
+  return (
+    <>
+      {facts && (
+        <Facts
+          rows={[
+            facts.count > 0 && ["Smallest", full(scale, facts.low)],
+            facts.count > 0 && ["Largest", full(scale, facts.high)],
+            facts.count > 0 && scale.hasMean && ["Mean", full(scale, meanOf(scale, facts.mean))],
+            ["Without value", count(values.length - facts.count)],
+          ]}
+        />
+      )}
+      {values.length > 0 && (
+        <ValueTable
+          name="First values"
+          text={text}
+          width={shape.at(-1) ?? 1}
+          height={shape.at(-2) ?? 1}
+          most={CORNER}
+        />
+      )}
+    </>
   );
 }

@@ -1,11 +1,12 @@
 /** The colours of the map of chunks: what each stands for, and its legend. */
 
 import type { ComponentChildren, VNode } from "preact";
+import { scaleOf } from "../array/axes";
 import { CATEGORIES, cssColour, pixel } from "../array/colour";
 import { KINDS, kinds, summary } from "../array/references";
-import { scaleOf } from "../array/scale";
 import { f64, i32, nth, u8 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
+import { columnShade, fileShade, type Shade, sizeShade } from "./cells";
 import type { ChunkTable, Repository } from "../format/types";
 import { css } from "../page/canvas";
 import { CommitLink } from "../page/parts";
@@ -13,7 +14,6 @@ import { bytes, count, firstLine, minute, number, plural, short, when } from "..
 import { type Statistic, type Statistics, STATISTICS } from "../values/summary";
 import { author } from "../versions/search";
 import type { Writers } from "../versions/writers";
-import { columnShade, fileShade, type Shade, sizeShade } from "./cells";
 
 /** What the colours can be computed from. A column that comes later, such as statistics, is one more field. */
 export interface ShadeData {

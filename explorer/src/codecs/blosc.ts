@@ -1,8 +1,7 @@
 /** Blosc 1 containers, LZ4 blocks, shuffle and bitshuffle. */
 
-import { viewOf } from "../base/bytes";
 import { unknownCodec } from "../base/errors";
-import { entryOf, u8 } from "../base/lists";
+import { entryOf, u8, viewOf } from "../base/lists";
 
 type Inflate = (data: Uint8Array, size: number) => Uint8Array | Promise<Uint8Array>;
 const MAX_SPLITS = 16;

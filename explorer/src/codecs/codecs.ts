@@ -1,8 +1,22 @@
 /** Codecs of Zarr: from the bytes of a chunk to its elements. */
 
-import { hex, joined, text, viewOf, wide } from "../base/bytes";
 import { unknownCodec, unsupported, wrongFormat } from "../base/errors";
-import { entryOf, nth, placesOf, product, type Properties, record, sizes, strides, u32 } from "../base/lists";
+import type { Properties } from "../base/lists";
+import {
+  entryOf,
+  hex,
+  joined,
+  nth,
+  placesOf,
+  product,
+  record,
+  sizes,
+  strides,
+  text,
+  u32,
+  viewOf,
+  wide,
+} from "../base/lists";
 import { damaged, decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
 import { copyBox, type DType, dtypeOf, type Elements, filled, numpyType } from "./elements";
 import { decompress } from "./zstd";

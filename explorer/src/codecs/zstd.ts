@@ -1,7 +1,6 @@
 /** Zstandard, with dictionaries: the locations of manifests need them, and no small library has them. After RFC 8878. */
 
-import { joined, viewOf } from "../base/bytes";
-import { nth, u16, u32, u8 } from "../base/lists";
+import { joined, nth, u16, u32, u8, viewOf } from "../base/lists";
 
 const MAGIC = 0xfd2fb528;
 const DICTIONARY_MAGIC = 0xec30a437;

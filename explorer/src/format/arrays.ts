@@ -6,7 +6,7 @@ import { type ChunkSpec, codecList, openShard, planOf } from "../codecs/codecs";
 import { copyBox, type DType, dtypeOf, type Elements, filled } from "../codecs/elements";
 import { parallel, pool } from "../codecs/pool";
 import { reading } from "./files";
-import { type ChunkGrid, chunkGrid } from "./grid";
+import { chunkGrid, type ChunkGrid } from "./grid";
 import { readBytes } from "./remote";
 import type {
   ArrayNode,

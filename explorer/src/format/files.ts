@@ -1,8 +1,7 @@
 /** The files of a repository: envelope, decompression, errors with the name of the file. */
 
-import { text } from "../base/bytes";
 import { ExplorerError, reasonOf, unsupported, wrongFormat } from "../base/errors";
-import type { Properties } from "../base/lists";
+import { type Properties, text } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { decompress } from "../codecs/zstd";
 import { Flat } from "./flatbuffer";

@@ -1,7 +1,6 @@
 /** Tables of flatbuffers by position: no object for a row. Every read is checked, by `DataView` or here. */
 
-import { text, viewOf, wide } from "../base/bytes";
-import { u8 } from "../base/lists";
+import { text, u8, viewOf, wide } from "../base/lists";
 
 const SLOTS = 9; // of the largest table that has rows
 

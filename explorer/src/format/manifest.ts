@@ -1,7 +1,6 @@
 /** References of chunks, as columns. */
 
-import { text, wide } from "../base/bytes";
-import { firstWhere, i32, nth, u16, u32, u8 } from "../base/lists";
+import { firstWhere, i32, nth, text, u16, u32, u8, wide } from "../base/lists";
 import { decompress, type Dictionary, readDictionary } from "../codecs/zstd";
 import { type Body, reading } from "./files";
 import type { Flat } from "./flatbuffer";

@@ -1,16 +1,14 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
 
 import TinyQueue from "tinyqueue";
-import { text, wide } from "../base/bytes";
 import { notFound, wrongFormat } from "../base/errors";
-import { f64, firstWhere, i32, nth, type Properties, record, u32 } from "../base/lists";
+import { f64, firstWhere, i32, nth, type Properties, record, text, u32, wide } from "../base/lists";
 import { pool } from "../codecs/pool";
-import { readChanges } from "./changes";
 import { type Body, Cache, readFile, reading, readJson } from "./files";
 import type { Flat } from "./flatbuffer";
 import type { Manifest } from "./manifest";
 import { MANIFEST_BYTES, snapshotHead, type SnapshotHead, SnapshotView } from "./snapshot";
-import type { History, OpsEntry, Repository, Snapshot, Source } from "./types";
+import type { Changes, History, OpsEntry, Repository, Snapshot, Source } from "./types";
 import { flexbuffer, properties } from "./values";
 
 const SNAPSHOTS_KEPT = 24;
@@ -298,4 +296,50 @@ export async function openRepository(source: Source): Promise<Repository> {
     repositoryOf(source, contentsOf(body), () => operationsOf(body.flat)),
   );
   return repository ?? repositoryOf(source, await openVersion1(source), () => []);
+}
+
+export function readChanges({ flat }: Body): Changes {
+  const root = flat.root();
+  const ids = (slot: number): string[] => flat.ids(root, slot, 8);
+  return {
+    newGroups: ids(1),
+    newArrays: ids(2),
+    deletedGroups: ids(3),
+    deletedArrays: ids(4),
+    updatedArrays: ids(5),
+    updatedGroups: ids(6),
+    updatedChunks: flat.tables(root, 7).map((table) => new UpdatedChunks(flat, table)),
+    moves: flat
+      .tables(root, 8)
+      .map((table) => ({ from: flat.text(table, 0) ?? "", to: flat.text(table, 1) ?? "" })),
+  };
+}
+
+/** The chunks of one array, of which most readers need only the number. */
+class UpdatedChunks {
+  readonly nodeId: string;
+  readonly count: number;
+
+  constructor(
+    private readonly flat: Flat,
+    private readonly table: number,
+  ) {
+    this.nodeId = flat.id(table, 0, 8);
+    this.count = flat.vector(table, 1, 4)[1];
+  }
+
+  get coords(): Uint32Array {
+    return reading("a transaction log", () => {
+      const { flat, count } = this;
+      const [start] = flat.vector(this.table, 1, 4);
+      const rank = count === 0 ? 0 : flat.vector(flat.follow(start), 0, 4)[1];
+      const coords = new Uint32Array(count * rank);
+      for (let i = 0; i < count; i++) {
+        const [index, length] = flat.vector(flat.follow(start + 4 * i), 0, 4);
+        if (length !== rank) throw new RangeError("chunks of one array with different numbers of dimensions");
+        for (let d = 0; d < rank; d++) coords[i * rank + d] = flat.view.getUint32(index + 4 * d, true);
+      }
+      return coords;
+    });
+  }
 }

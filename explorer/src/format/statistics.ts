@@ -3,8 +3,7 @@
  * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
 
-import { text, unhex, viewOf } from "../base/bytes";
-import { nth, product, u32 } from "../base/lists";
+import { nth, product, text, u32, unhex, viewOf } from "../base/lists";
 import { parallel, pool } from "../codecs/pool";
 import { statedSize } from "../codecs/zstd";
 import { formatError } from "./files";

@@ -1,7 +1,6 @@
 /** Metadata of commits and of the repository: FlexBuffers in files of spec version 2, MessagePack in version 1. */
 
-import { half, text, viewOf } from "../base/bytes";
-import { nth, type Properties } from "../base/lists";
+import { half, nth, type Properties, text, viewOf } from "../base/lists";
 import type { Flat } from "./flatbuffer";
 
 const MAX_DEPTH = 128;

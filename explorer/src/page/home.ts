@@ -10,6 +10,8 @@ import type { ArrayNode, Lost, Region, Repository, Selection, Snapshot, Source }
 export interface Reader {
   readonly repository: Repository;
   readonly label: string;
+  /** What Python and the command line call the repository. */
+  readonly location: string;
   /** Version and path to show first. */
   readonly version?: string;
   readonly path?: string;
@@ -43,6 +45,7 @@ interface Settings {
   /** Branches and tags of spec version 1, relative to the page: web servers do not list folders. */
   readonly index?: string;
   readonly label?: string;
+  readonly location?: string;
   readonly version?: string;
   readonly path?: string;
   readonly writable?: boolean; // a server makes changes
@@ -261,7 +264,8 @@ export async function findHome(): Promise<{ source: Source; settings: Settings }
   if (settings?.repo !== undefined) {
     const base = new URL(settings.repo.replace(/\/?$/, "/"), location.href).href;
     const elsewhere = settings.index && { "index.json": new URL(settings.index, location.href).href };
-    return { source: new WebSource(base, settings.label ?? base, null, elsewhere || {}), settings };
+    const source = new WebSource(base, settings.label ?? base, null, elsewhere || {});
+    return { source, settings: { location: base.replace(/\/$/, ""), ...settings } };
   }
   const source = new ServerSource(new URL("./", location.href).href, location.host, secret);
   if (secret) source.prepare();

@@ -2,12 +2,20 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { axisOf, type Coordinate, useCoordinates } from "../array/axes";
+import { axisOf, type Coordinate, differenceScale, NUMBERS, scaleOf, useCoordinates } from "../array/axes";
 import { type Limits, MAPS } from "../array/colour";
 import { arrayNear, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
-import { differenceScale, NUMBERS, scaleOf } from "../array/scale";
 import type { Box, Slice } from "../array/slices";
-import { box, boxShape, coarserSlice, finerSlice, parseSlice, plane, sliceQuery } from "../array/slices";
+import {
+  box,
+  boxShape,
+  coarserSlice,
+  finerSlice,
+  parsePoints,
+  parseSlice,
+  plane,
+  sliceQuery,
+} from "../array/slices";
 import { f64, nth, product } from "../base/lists";
 import type { Clock } from "../cf/calendar";
 import { withoutLost } from "../cf/cf";
@@ -16,7 +24,19 @@ import { type EarthReference, earthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, valuesOf } from "../page/home";
-import { Choice, Entry, Failure, Loading, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
+import type { Titles } from "../page/parts";
+import {
+  Choice,
+  Entry,
+  Failure,
+  Loading,
+  Losses,
+  onDemand,
+  OnRequest,
+  Setting,
+  Sign,
+  Wait,
+} from "../page/parts";
 import { afterwards, type Load, route, setQuery, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
@@ -32,10 +52,12 @@ import {
   useVersions,
   VERSIONS,
 } from "./play";
-import { ASK } from "./points";
+import { ASK, Past } from "./points";
 import { Axes, Fixed, Slider } from "./sliders";
 import { summaryOf } from "./summary";
 import { derivedStates } from "../versions/derived";
+
+const Copies = onDemand(() => import("./copy"), "Copies");
 
 const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
 const SCREEN = 1_000; // pixels along the longer axis of a picture, about
@@ -203,6 +225,12 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const isPlaced = !reference || located.error || located.value?.key === JSON.stringify([node.path, region]);
   if (next && isPlaced && shown.node.path === node.path) former.current = next;
   const drawn = former.current?.plan === plan ? former.current : undefined;
+  const [cell] = parsePoints(query["past"], full.shape);
+  const past = cell
+    ? { start: [...cell], stop: cell.map((at) => at + 1) }
+    : query["past"]
+      ? box(full.shape, asked, Infinity)
+      : undefined;
   return (
     <div class="column fill">
       {!isBrief && (
@@ -282,6 +310,24 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         <Picture {...drawn} range={range.value?.limits} difference={base !== undefined} isBrief={isBrief} />
       ) : (
         !picture.error && (!ask || summary.busy) && <Loading what="values" />
+      )}
+      {drawn && !isBrief && (
+        <>
+          <OnRequest title="Copy as…">
+            <Copies {...drawn} base={base} />
+          </OnRequest>
+          {!base && (
+            <p class="actions">
+              <button
+                aria-pressed={past !== undefined}
+                onClick={() => setQuery({ past: past ? "" : "part" })}
+              >
+                What happened in this part?
+              </button>
+            </p>
+          )}
+          {!base && past && <Past {...array} node={full} part={past} />}
+        </>
       )}
       <p class="quiet foot" aria-busy={picture.busy}>
         {earth &&

@@ -1,8 +1,7 @@
 /** What a picture of a plane has besides its cells: axes, a colour bar, and the points of a person. */
 
-import type { Axis } from "../array/axes";
+import type { Axis, Scale } from "../array/axes";
 import { cssColour, type Limits } from "../array/colour";
-import type { Scale } from "../array/scale";
 import { clamp, f64, u32 } from "../base/lists";
 import { css } from "../page/canvas";
 import { fitted, FONT } from "../page/text";

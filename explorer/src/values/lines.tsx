@@ -2,8 +2,7 @@
 
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import type { Axis } from "../array/axes";
-import type { Scale } from "../array/scale";
+import type { Axis, Scale } from "../array/axes";
 import { f64 } from "../base/lists";
 import { css, theme, useSize } from "../page/canvas";
 import { Failure, Grid } from "../page/parts";

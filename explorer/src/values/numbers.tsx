@@ -2,7 +2,7 @@
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import { full, meanOf, type Scale } from "../array/scale";
+import { full, meanOf, type Scale } from "../array/axes";
 import { f64, type Shape } from "../base/lists";
 import { count, plural } from "../page/text";
 

@@ -1,7 +1,7 @@
 /** Line plots. Loaded when the first line is shown. */
 
 import UPlot from "uplot";
-import type { Scale } from "../array/scale";
+import type { Scale } from "../array/axes";
 import { fitted, FONT } from "../page/text";
 import type { Series } from "./lines";
 

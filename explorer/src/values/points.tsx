@@ -2,17 +2,18 @@
 
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import { axisOf, type Coordinate } from "../array/axes";
+import { axisOf, type Coordinate, NUMBERS, scaleOf } from "../array/axes";
 import { costOf, dimensionName, title } from "../array/nodes";
-import { NUMBERS, scaleOf } from "../array/scale";
 import { boxShape, lineDimension, MOST_POINTS, type Point, type Slice } from "../array/slices";
 import { f64, nth, type Shape } from "../base/lists";
 import { css } from "../page/canvas";
 import { type ArrayProps, valuesOf } from "../page/home";
-import { Choice, Entry, Losses, Sign, Wait } from "../page/parts";
+import { Choice, Entry, Losses, onDemand, Sign, Wait } from "../page/parts";
 import { notice, route, setQuery, useLoad } from "../page/state";
 import { bytes, plural } from "../page/text";
 import { Lines, type Series, ValueTable } from "./lines";
+
+export const Past = onDemand(() => import("./past"), "Past");
 
 const LONGEST = 20_000; // values of a line
 export const ASK = 200e6; // bytes to decode before the view asks
@@ -115,6 +116,7 @@ export function Points(props: PointsProps): VNode {
         {points.map((point, at) => (
           <span key={point.join()}>
             <i class="swatch" style={{ background: pointColour(at) }} /> {at + 1}: {nameOf(point)}{" "}
+            <button onClick={() => setQuery({ past: point.join(".") })}>What happened here?</button>{" "}
             <button
               aria-label={`Remove point ${at + 1}`}
               onClick={() => write(points.filter((each) => each !== point))}

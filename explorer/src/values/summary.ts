@@ -1,7 +1,7 @@
 /** What statistics say about the values of the chunks of an array. No chunk is read for it. */
 
+import { scaleOf } from "../array/axes";
 import { gridShape, withAttributes } from "../array/nodes";
-import { scaleOf } from "../array/scale";
 import type { Slice } from "../array/slices";
 import { nth, record, u32 } from "../base/lists";
 import type { Decoded } from "../cf/cf";

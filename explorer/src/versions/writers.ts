@@ -7,10 +7,10 @@
 import { isArray } from "../array/nodes";
 import { compareTables, rowFinder } from "../array/references";
 import { i32, type Properties, record } from "../base/lists";
-import { PARALLEL, parallel, turns } from "../codecs/pool";
+import { parallel, PARALLEL, turns } from "../codecs/pool";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "../format/types";
 
-const FARTHEST = 1000; // commits
+export const FARTHEST = 1000; // commits
 const TURN = 12; // milliseconds
 
 interface Commit {
@@ -66,7 +66,7 @@ export function mergedRows(repository: Repository, row: number): number[] {
 }
 
 /** The commits that came with a merge and their records, newest first, with other merges at the end; undefined if one record is missing. */
-async function commitsOfMerge(
+export async function commitsOfMerge(
   repository: Repository,
   merge: number,
   most: number,

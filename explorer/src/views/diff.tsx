@@ -3,10 +3,8 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { isArray, listed } from "../array/nodes";
-import { chunkBox, compareTables, type TableDifference } from "../array/references";
+import { chunkBox, compareTables, MOST_VALUES, type TableDifference } from "../array/references";
 import { nth, placesOf, product, type Shape } from "../base/lists";
-import { MOST_VALUES } from "../chunks/chunk";
-import { Chunks } from "../chunks/chunkmap";
 import type { ArrayNode, Node, Repository, Snapshot } from "../format/types";
 import { type Reader, valuesOf } from "../page/home";
 import { List } from "../page/list";
@@ -15,9 +13,9 @@ import { resolve } from "../page/route";
 import { go, route, setQuery, snapshotOf, useLoad } from "../page/state";
 import { count, json, plural } from "../page/text";
 import { Data } from "../values/data";
+import { Chunks, Version } from "./version";
 import { commitsBack } from "../versions/writers";
 import { diffArrays } from "diff";
-import { Version } from "./version";
 
 const WORDS: Record<NodeChange, string> = {
   added: "new",

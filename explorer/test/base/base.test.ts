@@ -1,22 +1,28 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { half, hex, joined, text, unhex, viewOf, wide } from "../../src/base/bytes";
 import { ExplorerError, notFound, reasonOf, unsupported } from "../../src/base/errors";
 import {
   clamp,
   entryOf,
   f64,
   firstWhere,
+  half,
+  hex,
   i32,
+  joined,
   nth,
   placesOf,
   product,
   record,
   sizes,
   strides,
+  text,
   u16,
   u32,
   u8,
+  unhex,
+  viewOf,
+  wide,
 } from "../../src/base/lists";
 
 test("an index outside of a list is an error", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Item, layered, type Linked } from "../../src/base/layers";
 import { nth } from "../../src/base/lists";
+import { type Item, layered, type Linked } from "../../src/page/graph";
 
 const graph = (text: string): Linked[] =>
   text.split(" ").map((each) => {

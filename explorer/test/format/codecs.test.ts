@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateSync, gzipSync } from "node:zlib";
-import { hex, unhex } from "../../src/base/bytes";
-import { type ChunkSpec, decodeChunk, planOf } from "../../src/codecs/codecs";
+import { hex, unhex } from "../../src/base/lists";
 import { decodeLz4Block } from "../../src/codecs/blosc";
+import { type ChunkSpec, decodeChunk, planOf } from "../../src/codecs/codecs";
 import { copyBox, dtypeOf, filled, numpyType } from "../../src/codecs/elements";
 import { present } from "../present";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { unhex } from "../../src/base/bytes";
+import { unhex } from "../../src/base/lists";
 import { flexbuffer, msgpack } from "../../src/format/values";
 
 const bytes = (text: string): Uint8Array => unhex(text.replaceAll(" ", ""));

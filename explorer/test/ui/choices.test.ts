@@ -2,12 +2,12 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { inCelsius, NUMBERS } from "../../src/array/axes";
 import { paletteOf } from "../../src/array/colour";
-import { inCelsius, NUMBERS } from "../../src/array/scale";
 import type { Geolocation } from "../../src/earth/geolocation";
 import { aim, eachPlace, fitting, frame } from "../../src/earth/projections";
 import type { ArrayNode, ManifestPart, Snapshot } from "../../src/format/types";
-import { firstVariable } from "../../src/versions/first";
+import { firstVariable } from "../../src/views/home";
 import { array } from "./memory";
 
 /** A version whose arrays have all their chunks, or those of `stored` along the first dimension. */

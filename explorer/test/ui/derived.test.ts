@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { layered } from "../../src/base/layers";
 import type { Node, Snapshot } from "../../src/format/types";
+import { layered } from "../../src/page/graph";
 import { derivations } from "../../src/versions/derived";
 import { present } from "../present";
 

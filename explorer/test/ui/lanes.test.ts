@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Lanes, layLanes, linesBetween } from "../../src/versions/lanes";
+import { type Lanes, layLanes, linesBetween } from "../../src/views/history";
 import { present } from "../present";
 import { history } from "./memory";
 

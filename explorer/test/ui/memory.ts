@@ -218,6 +218,7 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
   return {
     repository,
     label: "in memory",
+    location: "memory",
     async read(snapshot, path, { start, stop, step = start.map(() => 1) }, signal): Promise<Region> {
       await new Promise((resume) => setTimeout(resume, 5));
       signal?.throwIfAborted();

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { layered } from "../../src/base/layers";
 import type { Changes, Node, Repository, Snapshot } from "../../src/format/types";
-import type { Box } from "../../src/page/graph";
+import { type Box, layered } from "../../src/page/graph";
 import type { Reader } from "../../src/page/home";
 import { derivedStates, pipelines } from "../../src/versions/derived";
 import { boxesOf, factsOf } from "../../src/views/pipeline";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { differenceScale, full, meanOf, NUMBERS, scaleOf } from "../../src/array/axes";
 import { categoryTable, cssColour, MAPS, paint, pixel, table } from "../../src/array/colour";
-import { differenceScale, full, meanOf, NUMBERS, scaleOf } from "../../src/array/scale";
 import { f64, nth, u32 } from "../../src/base/lists";
 import { decodeCF } from "../../src/cf/cf";
 import { snapshotOf } from "../../src/page/state";

@@ -91,6 +91,7 @@ class Site:
         """The description of the site for the page."""
         return {
             "label": self.storage.label(),
+            "location": self.target.location,
             **files.start(self.target),
             "writable": self.is_writable,
             "specVersion": self.spec_version,

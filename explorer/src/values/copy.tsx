@@ -1,0 +1,143 @@
+/** What a view shows as a link, as lines of code, as a table and as a picture. */
+
+import type { VNode } from "preact";
+import { useState } from "preact/hooks";
+import { axisOf, type Coordinate } from "../array/axes";
+import { dimensionName, isArray } from "../array/nodes";
+import { nth } from "../base/lists";
+import { timeText } from "../cf/calendar";
+import type { Snapshot } from "../format/types";
+import { notice } from "../page/state";
+import { last, parent } from "../page/text";
+import type { PictureSet, Plane, Target } from "./picture";
+
+type Coordinates = ReadonlyMap<number, Coordinate>;
+type Shown = Pick<PictureSet, "snapshot" | "plane" | "coordinates">;
+const text = (of: string): string => JSON.stringify(of); // of Python
+const word = (of: string): string => `'${of.replaceAll("'", "'\\''")}'`; // of a shell
+
+/** Lines of code that read what a plane shows, or its difference from an older version, by their titles. */
+export function linesOf(
+  location: string,
+  { snapshot, plane, coordinates }: Shown,
+  base?: Target,
+): string[][] {
+  const { node, box, slice } = plane;
+  const isShown = (d: number): boolean => d === slice.x || d === slice.y;
+  const part = box.start.map((low, d) => {
+    const by = nth(box.step, d) > 1 ? `:${box.step[d]}` : "";
+    return isShown(d) ? `${low}:${box.stop[d]}${by}` : low;
+  });
+  const program = (more: string, read: string): string =>
+    `import frazil, ${more}
+
+repo = frazil.Repository.open(${text(location)})
+
+def read(version):
+    session = repo.readonly_session(snapshot_id=version)
+    return ${read}[${part.join(", ") || "..."}]${more.startsWith("numpy") ? ")" : ""}
+
+values = read(${text(snapshot.id)})${base ? ` - read(${text(base.snapshot.id)})` : ""}
+`;
+  const [group, name] = [parent(node.path), last(node.path)];
+  const open = `xr.open_zarr(session.store, group=${text(group)}, consolidated=False)[${text(name)}]`;
+  const xarray = isNamed(snapshot, group) && program("xarray as xr", open);
+  // Elements as stored: packed, and times as numbers
+  const frazil = program("numpy as np", `frazil.read(session, ${text(node.path)}, np.s_`);
+  const where = base ? undefined : conditions(plane, coordinates);
+  const columns = [...node.dimensions, name].map((each) => `"${each?.replaceAll('"', '""')}"`).join(", ");
+  const query = `select ${columns} from t${where?.length ? ` where ${where.join(" and ")}` : ""}`;
+  const sql = `frazil sql ${word(`${location}@${snapshot.id}:${node.path.slice(1)}`)} ${word(query)}\n`;
+  return [
+    ...(xarray ? [["xarray", xarray]] : []),
+    ["Frazil", frazil],
+    ...(where ? [["SQL", sql]] : []),
+    ...(xarray ? [["NetCDF", `${xarray}values.to_netcdf(${text(`${name}.nc`)})\n`]] : []),
+  ];
+}
+
+/** xarray opens no group with an array whose dimensions have no names. */
+const isNamed = ({ nodes }: Snapshot, group: string): boolean =>
+  nodes.every((node) => !isArray(node) || parent(node.path) !== group || !node.dimensions.includes(null));
+
+/** The conditions of SQL on the coordinates of a part; undefined if they would choose other cells. */
+function conditions({ node, box }: Plane, coordinates: Coordinates): string[] | undefined {
+  const all = node.shape.map((length, d): string | undefined => {
+    const [low, high] = [nth(box.start, d), nth(box.stop, d)];
+    const [coordinate, name] = [coordinates.get(d), node.dimensions[d]];
+    const column = name && `"${name.replaceAll('"', '""')}"`;
+    if (!column || nth(box.step, d) > 1) return undefined;
+    if (low === 0 && high === length) return "";
+    if (!coordinate) return `${column} between ${low} and ${high - 1}`;
+    const { values, clock } = coordinate;
+    if (!(values instanceof Float64Array)) return undefined;
+    const chosen = values.subarray(low, high);
+    const [least, most] = [Math.min(...chosen), Math.max(...chosen)];
+    const room = clock ? 0 : 1e-6 * Math.max(Math.abs(least), Math.abs(most)); // numbers of 32 bits are not exact
+    const ends = [least - room, most + room] as const;
+    if (values.filter((value) => value >= ends[0] && value <= ends[1]).length !== high - low)
+      return undefined;
+    if (!clock) return `${column} between ${ends.join(" and ")}`;
+    const times = ends.map((each) => `timestamp '${timeText(each, clock.calendar, "millisecond")}'`);
+    return /^(standard|(proleptic_)?gregorian)$/.test(clock.calendar)
+      ? `${column} between ${times.join(" and ")}`
+      : undefined;
+  });
+  return all.includes(undefined) ? undefined : all.flatMap((each) => each || []);
+}
+
+const field = (of: string): string => (/[",\n]/.test(of) ? `"${of.replaceAll('"', '""')}"` : of);
+
+/** The values of a plane with the labels of their axes, one for each line. */
+export function csvOf({ node, values, box, slice, scale }: Plane, coordinates: Coordinates): string {
+  const shown = [slice.y, slice.x].filter((d) => d >= 0);
+  const axes = shown.map((d) => axisOf(node, coordinates, box, d));
+  const width = axes.at(-1)?.length ?? 1;
+  const places = (at: number): number[] => [Math.floor(at / width), at % width].slice(2 - axes.length);
+  const plain = (value: number): string => (scale.clock ? scale.text(value) : String(value));
+  const lines = Array.from(values as ArrayLike<number | string>, (value, at) => [
+    ...places(at).map((place, which) => nth(axes, which).label(place)),
+    typeof value === "string" ? value : Number.isNaN(value) ? "" : plain(value),
+  ]);
+  const heads = [...shown.map((d) => dimensionName(node, d)), last(node.path)];
+  return [heads, ...lines].map((line) => `${line.map(field).join(",")}\n`).join("");
+}
+
+function save(name: string, content: Blob | null): void {
+  if (!content) return;
+  const link = Object.assign(document.createElement("a"), {
+    href: URL.createObjectURL(content),
+    download: name,
+  });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+export function Copies({ base, ...shown }: PictureSet & { base: Target | undefined }): VNode {
+  const { plane, coordinates, reader } = shown;
+  const [copied, setCopied] = useState("");
+  const name = last(plane.node.path);
+  const copy = async (title: string, content: string): Promise<void> => {
+    setCopied(content);
+    await navigator.clipboard?.writeText(content).then(
+      () => (notice.value = `${title} copied`),
+      () => (notice.value = `Select and copy the text.`), // a frame may not write to the clipboard
+    );
+  };
+  const canvas = document.querySelector<HTMLCanvasElement>(".image canvas, .plot canvas");
+  const lines = plane.isSummary ? [] : linesOf(reader.location, shown, base);
+  return (
+    <section class="column" aria-label="Copy as">
+      <div class="bar">
+        {[["Link", location.href], ...lines].map(([title = "", content = ""]) => (
+          <button key={title} onClick={() => copy(title, content)}>
+            {title}
+          </button>
+        ))}
+        {canvas && <button onClick={() => canvas.toBlob((blob) => save(`${name}.png`, blob))}>PNG</button>}
+        <button onClick={() => save(`${name}.csv`, new Blob([csvOf(plane, coordinates)]))}>CSV</button>
+      </div>
+      {copied && <pre class="lines">{copied}</pre>}
+    </section>
+  );
+}

@@ -1,0 +1,135 @@
+"""What the page copies: lines of code, which run, and files."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from tests.ui.serving import Client, served
+
+import frazil
+from frazil.chunks.virtual import VirtualSources
+from frazil.cli.main import main
+from frazil.repository.target import Target
+from frazil.ui.server import Site
+
+pytestmark = pytest.mark.browser
+
+#: Packed temperatures, of which one is missing.
+STORED = np.arange(120, dtype="i2").reshape(4, 5, 6)
+STORED[1, 2, 3] = -1
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder = str(tmp_path_factory.mktemp("copy") / "it's ice")
+    repo = frazil.Repository.create(folder)
+    with repo.transaction("main", message="first") as store:
+        group = zarr.create_group(store, path="era5")
+        group.create_array(
+            "t", data=STORED, chunks=(1, 5, 6), dimension_names=["time", "lat", "lon"]
+        ).attrs.update({"scale_factor": 0.1, "_FillValue": -1})
+        hours = {"units": "hours since 2020-01-01"}
+        group.create_array("time", data=np.arange(4) * 6, dimension_names=["time"], attributes=hours)
+        lat = np.linspace(0.1, 0.5, 5, dtype="f4")
+        group.create_array("lat", data=lat, dimension_names=["lat"], attributes={"units": "degrees_north"})
+    with repo.transaction("main", message="second") as store:
+        zarr.open_array(store, path="era5/t")[1, :3] += 1
+        zarr.create_array(store, name="bare", data=np.arange(3.0))
+    storage = frazil.local_filesystem_storage(folder)
+    with served(Site(Target(folder), storage, 2, VirtualSources([], {}))) as each:
+        yield each
+
+
+def shown(page: Any, client: Client, address: str) -> None:
+    page.goto(client.server.url)
+    page.get_by_role("link", name="History").wait_for()
+    page.evaluate(f"location.hash = '#/{address}'")
+    page.get_by_role("button", name="Copy as…").click()
+    page.get_by_role("button", name="CSV").wait_for()
+
+
+def lines(page: Any, title: str) -> str:
+    page.get_by_role("button", name=title, exact=True).click()
+    return str(page.get_by_label("Copy as").locator("pre").inner_text())
+
+
+def table(page: Any) -> list[list[str]]:
+    """The file of the button CSV."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    assert download.value.suggested_filename in {"t.csv", "bare.csv"}
+    return list(csv.reader(Path(download.value.path()).read_text().splitlines()))
+
+
+def values_of(rows: list[list[str]]) -> list[float]:
+    return [float(each[-1] or "nan") for each in rows[1:]]
+
+
+def run(code: str) -> Any:
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return np.asarray(names["values"], "f8").ravel()
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("i=1,0,0", np.s_[1, :, :]),
+        ("i=2,0,0&r1=1-4&r2=2-5", np.s_[2, 1:4, 2:5]),
+        ("x=0&y=none&i=0,4,2", np.s_[:, 4, 2]),
+        ("x=0&y=1&i=0,0,3", np.s_[:, :, 3]),  # a section
+    ],
+)
+def test_lines_read_what_is_shown(
+    page: Any, client: Client, query: str, wanted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(page, client, f"v/main/era5/t?view=data&proj=grid&{query}")
+    stored = STORED.copy()
+    stored[1, :3] += 1
+    stored[1, 2, 3] = 0
+    expected = np.where(stored == -1, np.nan, stored * 0.1)[wanted]
+    rows = table(page)
+    across = rows[0][:-1]
+    dims = [each for each in ("time", "lat", "lon") if each in across]
+    plane = xr.DataArray(expected, dims=dims).transpose(*across).values.ravel()
+    np.testing.assert_allclose(values_of(rows), plane, rtol=1e-12)
+    np.testing.assert_allclose(run(lines(page, "xarray")), expected.ravel(), rtol=1e-12)
+    np.testing.assert_array_equal(run(lines(page, "Frazil")), stored[wanted].ravel())
+    command = shlex.split(lines(page, "SQL"))
+    assert command[:2] == ["frazil", "sql"]
+    assert main([*command[1:], "--csv"]) == 0
+    answer = list(csv.reader(capsys.readouterr().out.splitlines()))
+    np.testing.assert_allclose(sorted(values_of(answer)), sorted(expected.ravel()), rtol=1e-12)
+
+
+def test_difference_and_files(page: Any, client: Client, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown(page, client, "diff/main~1/main/era5/t?view=data&proj=grid&i=1,0,0")
+    change = run(lines(page, "xarray"))
+    np.testing.assert_allclose(change[:12], 0.1, rtol=1e-9)
+    np.testing.assert_array_equal(change[18:], 0)
+    np.testing.assert_allclose(values_of(table(page))[:12], 0.1, rtol=1e-9)
+    assert page.get_by_role("button", name="SQL").count() == 0
+    run(lines(page, "NetCDF"))
+    with xr.open_dataset(tmp_path / "t.nc", engine="h5netcdf") as data:
+        np.testing.assert_allclose(data["t"].values.ravel(), change, rtol=1e-9)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="PNG").click()
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_array_without_names_of_dimensions(page: Any, client: Client) -> None:
+    """xarray opens no group with such an array, and SQL has no column for its dimension."""
+    shown(page, client, "v/main/bare?view=data")
+    assert [page.get_by_role("button", name=each).count() for each in ("xarray", "NetCDF", "SQL")] == [0] * 3
+    np.testing.assert_array_equal(run(lines(page, "Frazil")), [0, 1, 2])
+    assert re.fullmatch(r"http://.*#/v/main/bare\?view=data", lines(page, "Link"))
