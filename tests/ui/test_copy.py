@@ -50,6 +50,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def shown(page: Any, client: Client, address: str) -> None:
+    page.goto("about:blank")
     page.goto(client.server.url)
     page.get_by_role("link", name="History").wait_for()
     page.evaluate(f"location.hash = '#/{address}'")
@@ -109,6 +110,23 @@ def test_lines_read_what_is_shown(
     assert main([*command[1:], "--csv"]) == 0
     answer = list(csv.reader(capsys.readouterr().out.splitlines()))
     np.testing.assert_allclose(sorted(values_of(answer)), sorted(expected.ravel()), rtol=1e-12)
+
+
+def test_random_parts(page: Any, client: Client) -> None:
+    """The values that the page shows are those of xarray, for any axes and any part."""
+    random = np.random.default_rng(20)
+    for _ in range(6):
+        x, y = random.permutation(3)[:2]
+        low = [int(random.integers(0, length)) for length in STORED.shape]
+        high = [int(random.integers(at + 1, n + 1)) for at, n in zip(low, STORED.shape, strict=True)]
+        parts = "".join(f"&r{d}={low[d]}-{high[d]}" for d in (x, y))
+        index = ",".join(map(str, low))
+        shown(page, client, f"v/main/era5/t?view=data&proj=grid&x={x}&y={y}&i={index}{parts}")
+        rows = table(page)
+        read = run(lines(page, "xarray")).reshape([high[d] - low[d] if d in (x, y) else 1 for d in range(3)])
+        plane = read.transpose(y, x, 3 - x - y).ravel()
+        np.testing.assert_allclose(values_of(rows), plane, rtol=1e-12, err_msg=index + parts)
+        assert rows[0] == [("time", "lat", "lon")[y], ("time", "lat", "lon")[x], "t"]
 
 
 def test_difference_and_files(page: Any, client: Client, tmp_path: Path, monkeypatch: Any) -> None:

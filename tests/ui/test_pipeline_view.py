@@ -84,6 +84,8 @@ def test_states_are_those_of_frazil(page: Any, site: Feed) -> None:
     boxes.get_by_role("link", name="1 of 1 rule failed").click()
     boxes.filter(has_text="publication").get_by_text("not published").wait_for()
     assert "branch.audit" in page.url
+    page.get_by_role("link", name="In the history").click()
+    page.get_by_text("✗ failed: ").wait_for()
 
 
 def test_an_older_version_has_its_own_state(page: Any, site: Feed) -> None:

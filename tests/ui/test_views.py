@@ -369,7 +369,8 @@ def test_what_happened_to_a_cell(page: Any, address: str) -> None:
     past.get_by_role("img", name="Line of value along version").locator("canvas").wait_for()
     past.get_by_role("link", name="Differences").first.click()
     page.get_by_text("40 of 40 values differ").wait_for()
-    page.goto(f"{address}#/v/main/t?view=data&proj=grid&i=2,0,0&r1=1-2&r2=3-5&past=part")
+    page.goto(f"{address}#/v/main/t?view=data&proj=grid&i=2,0,0&r1=1-2&r2=3-5")
+    page.get_by_role("button", name="What happened in this part?").click()
     past.get_by_role("heading", name="What happened at time 2:3, lat 1:2, lon 3:5: means").wait_for()
     past.get_by_role("row", name="first <b>days</b>").get_by_text("91.5").wait_for()
 

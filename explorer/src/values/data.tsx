@@ -226,11 +226,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   if (next && isPlaced && shown.node.path === node.path) former.current = next;
   const drawn = former.current?.plan === plan ? former.current : undefined;
   const [cell] = parsePoints(query["past"], full.shape);
-  const past = cell
-    ? { start: [...cell], stop: cell.map((at) => at + 1) }
-    : query["past"]
-      ? box(full.shape, asked, Infinity)
-      : undefined;
+  const past = cell ? { start: [...cell], stop: cell.map((at) => at + 1) } : box(full.shape, asked, Infinity);
   return (
     <div class="column fill">
       {!isBrief && (
@@ -317,16 +313,10 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
             <Copies {...drawn} base={base} />
           </OnRequest>
           {!base && (
-            <p class="actions">
-              <button
-                aria-pressed={past !== undefined}
-                onClick={() => setQuery({ past: past ? "" : "part" })}
-              >
-                What happened in this part?
-              </button>
-            </p>
+            <OnRequest key={cell?.join()} title="What happened in this part?" isAsked={cell !== undefined}>
+              <Past {...array} node={full} part={past} />
+            </OnRequest>
           )}
-          {!base && past && <Past {...array} node={full} part={past} />}
         </>
       )}
       <p class="quiet foot" aria-busy={picture.busy}>

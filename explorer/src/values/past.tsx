@@ -23,12 +23,7 @@ import { commitsBack, commitsOfMerge, FARTHEST, isCompaction, mergedRows } from 
 const MOST = 200; // commits that are shown
 
 /** A commit that wrote the part, the kind of its change, and the value after it. */
-interface Event {
-  readonly row: number;
-  kind: string;
-  text: string;
-  value: number;
-}
+type Event = { readonly row: number; kind: string; text: string; value: number };
 
 /** The events of a part, newest first, and how its history ends. */
 export async function pastOf(

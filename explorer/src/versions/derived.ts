@@ -107,6 +107,7 @@ const RECORD = "/.frazil/pipeline";
 const VERSION = 1;
 
 export const list = (value: unknown): unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
+export const records = (value: unknown): Properties[] => list(value).map(record);
 
 /** The definitions in a version. Those of later releases with another meaning are left out. */
 export const pipelines = (snapshot: Snapshot): Properties[] =>
@@ -114,3 +115,7 @@ export const pipelines = (snapshot: Snapshot): Properties[] =>
     .filter(({ path, kind }) => kind === "group" && path.endsWith(RECORD))
     .map(attributes)
     .filter(({ version, ingest }) => version === VERSION && list(ingest).length > 0);
+
+/** What a check of rules has found, by one of its rows in the metadata of a commit. */
+export const ruleText = ({ ok, rule, path, found, expected }: Properties): string =>
+  `${ok === true ? "passed" : "failed"}: ${rule} of ${path}, found ${found}, expected ${expected}`;

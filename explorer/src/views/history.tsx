@@ -3,7 +3,7 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { nearest } from "../array/slices";
-import { f64, firstWhere, i32, nth } from "../base/lists";
+import { f64, firstWhere, i32, nth, record } from "../base/lists";
 import type { Repository } from "../format/types";
 import { Canvas, css } from "../page/canvas";
 import type { Reader } from "../page/home";
@@ -12,6 +12,7 @@ import { CommitLink, Entry, Facts, Wait } from "../page/parts";
 import { mainBranch } from "../page/route";
 import { address, go, notice, route, setQuery, useLoad } from "../page/state";
 import { count, firstLine, minute, plural, short, when } from "../page/text";
+import { records, ruleText } from "../versions/derived";
 import { author, search } from "../versions/search";
 import { ChangeButtons } from "./change";
 import { ChangeList, Value } from "./overview";
@@ -185,6 +186,7 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
   const id = history.id(row);
   const above = i32(history.parent, row);
   const metadata = history.metadata(row);
+  const rules = records(record(metadata["frazil_audit"]).rows);
   const changes = useLoad(async () => {
     const own = await repository.changes(id);
     if (!own) return {};
@@ -231,6 +233,14 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
             <CommitLink id={history.id(above)}>
               {short(history.id(above))} {firstLine(history.message(above))}
             </CommitLink>,
+          ],
+          rules.length > 0 && [
+            "Rules",
+            rules.map((rule, at) => (
+              <div key={at} class={rule["ok"] === true ? "" : "problem"}>
+                {rule["ok"] === true ? "✓" : "✗"} {ruleText(rule)}
+              </div>
+            )),
           ],
           !isNamed && ["Reach", "No branch or tag leads to this commit."],
         ]}

@@ -12,7 +12,7 @@ import { type Reader, valuesOf } from "../page/home";
 import { Failure, Setting } from "../page/parts";
 import { address, route, useLoad } from "../page/state";
 import { count, minute, parent, plural } from "../page/text";
-import { derivedStates, list, type Result, type State } from "../versions/derived";
+import { derivedStates, list, records, type Result, ruleText, type State } from "../versions/derived";
 
 const SHOWN = [
   ["", "drawing"],
@@ -64,18 +64,17 @@ const NAMED = 5; // files
 const texts = (value: unknown): string[] => list(value).map(String);
 
 const filesOf = (pipeline: Properties): { files: string; groups: string[] }[] =>
-  list(pipeline["ingest"])
-    .map(record)
-    .map(({ files, groups }) => ({ files: texts(files).join(", "), groups: texts(groups) }));
+  records(pipeline["ingest"]).map(({ files, groups }) => ({
+    files: texts(files).join(", "),
+    groups: texts(groups),
+  }));
 
 const derivedOf = (pipeline: Properties): { operation: string; sources: string[]; to: string }[] =>
-  list(pipeline["derived"])
-    .map(record)
-    .map(({ operation, sources, to }) => ({
-      operation: String(operation),
-      sources: texts(sources),
-      to: String(to),
-    }));
+  records(pipeline["derived"]).map(({ operation, sources, to }) => ({
+    operation: String(operation),
+    sources: texts(sources),
+    to: String(to),
+  }));
 
 interface Audit {
   readonly row: number; // of the history
@@ -86,7 +85,7 @@ interface Audit {
 function auditOf({ history }: Repository, row: number, name: string): Audit | undefined {
   const { id, ok, rows } = record(history.metadata(row)["frazil_audit"]);
   const isOwn = String(id).startsWith(`${name}-`) && String(id).length === name.length + 25; // and a hash
-  return isOwn ? { row, isPassed: ok === true, rows: list(rows).map(record) } : undefined;
+  return isOwn ? { row, isPassed: ok === true, rows: records(rows) } : undefined;
 }
 
 /** The newest check of a pipeline at or before a row of the history. */
@@ -222,10 +221,7 @@ export function boxesOf(
     href: failed && at(failed),
     notes: [audit ? timeOf(audit) : "no check found", ...(failed ? [`on ${failed}`] : [])],
     tone: !audit ? "" : audit.isPassed ? "good" : "bad",
-    more: (audit?.rows ?? []).map(
-      ({ ok, rule, path, found, expected }) =>
-        `${ok === true ? "passed" : "failed"}: ${rule} of ${path}, found ${found}, expected ${expected}`,
-    ),
+    more: (audit?.rows ?? []).map(ruleText),
   });
   const tags = [...repository.tags].filter(([, id]) => own && repository.row(id) === own.row);
   add("publication", "publication", ["rules"], {

@@ -8,6 +8,7 @@ import type { Reader } from "../page/home";
 import { CommitLink, Facts, OnRequest, Table, Wait } from "../page/parts";
 import { address, change, useLoad } from "../page/state";
 import { count, firstLine, minute, short, when } from "../page/text";
+import { list, records } from "../versions/derived";
 import { Value } from "./overview";
 
 const MOST = 500; // deleted tags
@@ -186,7 +187,7 @@ function Rules({ of }: { of: unknown }): VNode | null {
           const checks = Array.isArray(rule["rules"]) ? rule["rules"] : [];
           return [
             <code>{pattern}</code>,
-            texts(rule["principals"]) || "everybody",
+            list(rule["principals"]).join(", ") || "everybody",
             rule["fast_forward_only"] === false ? "to any version" : "only forward",
             checks.length ? <Value of={checks} /> : "none",
             when(Number(rule["since"]) / 1000),
@@ -197,9 +198,6 @@ function Rules({ of }: { of: unknown }): VNode | null {
   );
 }
 
-/** A list as text; empty if it is something else. */
-const texts = (value: unknown): string => (Array.isArray(value) ? value.map(String).join(", ") : "");
-
 /** The commits that jobs made with what they read and wrote, newest first, by the records in their metadata. */
 export function steps({ history }: Repository) {
   const rows = Array.from(history.times.keys()).sort(
@@ -208,9 +206,12 @@ export function steps({ history }: Repository) {
   return rows.flatMap((row) => {
     const job = record(history.metadata(row)["frazil_job"]);
     if (typeof job.name !== "string") return [];
-    const inputs = Array.isArray(job.inputs) ? job.inputs.map(record) : [];
-    const read = inputs.map((each) => ({ paths: texts(each.paths), snapshot: String(each.snapshot ?? "") }));
-    return [{ row, job: job.name, wrote: texts(job.outputs), inputs: read }];
+    const inputs = records(job.inputs);
+    const read = inputs.map((each) => ({
+      paths: list(each.paths).join(", "),
+      snapshot: String(each.snapshot ?? ""),
+    }));
+    return [{ row, job: job.name, wrote: list(job.outputs).join(", "), inputs: read }];
   });
 }
 

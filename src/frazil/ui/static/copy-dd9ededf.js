@@ -1,4 +1,4 @@
-const z=page[30];const O=page[111];const T=page[112],_=page[44];const S=page[5];const R=page[113];const N=page[16];const k=page[58],A=page[108];const w=page[38],P=page[39];var h=n=>JSON.stringify(n),j=n=>`'${n.replaceAll("'","'\\''")}'`;function q(n,{snapshot:e,plane:o,coordinates:d},l){let{node:r,box:i,slice:a}=o,u=m=>m===a.x||m===a.y,f=i.start.map((m,x)=>{let L=S(i.step,x)>1?`:${i.step[x]}`:"";return u(x)?`${m}:${i.stop[x]}${L}`:m}),p=(m,x)=>`import frazil, ${m}
+const z=page[33];const O=page[113];const T=page[114],_=page[47];const S=page[6];const R=page[115];const N=page[18];const k=page[61],A=page[111];const w=page[41],P=page[42];var h=n=>JSON.stringify(n),j=n=>`'${n.replaceAll("'","'\\''")}'`;function q(n,{snapshot:e,plane:o,coordinates:d},l){let{node:r,box:i,slice:a}=o,u=m=>m===a.x||m===a.y,f=i.start.map((m,x)=>{let L=S(i.step,x)>1?`:${i.step[x]}`:"";return u(x)?`${m}:${i.stop[x]}${L}`:m}),p=(m,x)=>`import frazil, ${m}
 
 repo = frazil.Repository.open(${h(n)})
 
