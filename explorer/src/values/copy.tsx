@@ -42,15 +42,14 @@ values = read(${text(snapshot.id)})${base ? ` - read(${text(base.snapshot.id)})`
   const [group, name] = [parent(node.path), last(node.path)];
   const open = `xr.open_zarr(session.store, group=${text(group)}, consolidated=False)[${text(name)}]`;
   const xarray = isNamed(snapshot, group) && program("xarray as xr", open);
-  // Elements as stored: packed, and times as numbers
-  const frazil = program("numpy as np", `frazil.read(session, ${text(node.path)}, np.s_`);
   const where = base ? undefined : conditions(plane, coordinates);
   const columns = [...node.dimensions, name].map((each) => `"${each?.replaceAll('"', '""')}"`).join(", ");
   const query = `select ${columns} from t${where?.length ? ` where ${where.join(" and ")}` : ""}`;
   const sql = `frazil sql ${word(`${location}@${snapshot.id}:${node.path.slice(1)}`)} ${word(query)}\n`;
   return [
     ...(xarray ? [["xarray", xarray]] : []),
-    ["Frazil", frazil],
+    // Elements as stored: packed, and times as numbers
+    ["Frazil", program("numpy as np", `frazil.read(session, ${text(node.path)}, np.s_`)],
     ...(where ? [["SQL", sql]] : []),
     ...(xarray ? [["NetCDF", `${xarray}values.to_netcdf(${text(`${name}.nc`)})\n`]] : []),
   ];
@@ -103,14 +102,10 @@ export function csvOf({ node, values, box, slice, scale }: Plane, coordinates: C
   return [heads, ...lines].map((line) => `${line.map(field).join(",")}\n`).join("");
 }
 
-function save(name: string, content: Blob | null): void {
-  if (!content) return;
-  const link = Object.assign(document.createElement("a"), {
-    href: URL.createObjectURL(content),
-    download: name,
-  });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+function save(name: string, content: Blob): void {
+  const href = URL.createObjectURL(content);
+  Object.assign(document.createElement("a"), { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
 export function Copies({ base, ...shown }: PictureSet & { base: Target | undefined }): VNode {
@@ -125,6 +120,7 @@ export function Copies({ base, ...shown }: PictureSet & { base: Target | undefin
     );
   };
   const canvas = document.querySelector<HTMLCanvasElement>(".image canvas, .plot canvas");
+  const saveImage = (): void => canvas?.toBlob((blob) => blob && save(`${name}.png`, blob));
   const lines = plane.isSummary ? [] : linesOf(reader.location, shown, base);
   return (
     <section class="column" aria-label="Copy as">
@@ -134,7 +130,7 @@ export function Copies({ base, ...shown }: PictureSet & { base: Target | undefin
             {title}
           </button>
         ))}
-        {canvas && <button onClick={() => canvas.toBlob((blob) => save(`${name}.png`, blob))}>PNG</button>}
+        {canvas && <button onClick={saveImage}>PNG</button>}
         <button onClick={() => save(`${name}.csv`, new Blob([csvOf(plane, coordinates)]))}>CSV</button>
       </div>
       {copied && <pre class="lines">{copied}</pre>}
