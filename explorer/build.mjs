@@ -89,7 +89,7 @@ for (const file of lazy.outputFiles) {
   });
   if (text.includes('"page:'))
     throw new Error(`${entryPoint}: this build does not know its imports of the page`);
-  const hash = createHash("sha256").update(text).digest("hex").slice(0, 8);
+  const hash = createHash("sha256").update(text).digest("hex").slice(0, 8).toUpperCase();
   const name = `${basename(file.path, ".js")}-${hash}.js`;
   addresses.set(entryPoint.replace(/\.tsx?$/, ""), `./${name}`);
   Object.assign(file, { path: join(here, "out", name), contents: Buffer.from(text) });

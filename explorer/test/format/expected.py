@@ -271,6 +271,19 @@ def write_history(folder: Path) -> None:
         cells = zip(answer.index.tolist(), answer.number.tolist(), strict=True)
         return {",".join(map(str, cell)): names[number] for cell, number in cells}
 
+    def past(of: frazil.Repository) -> dict[str, list[Any]]:
+        """The commits that wrote the first cell of each chunk, and its value after each."""
+        found = {}
+        for chunk in of.history.blame("/b").index.tolist():
+            cell = tuple(3 * at for at in chunk)
+            commits = [each.snapshot_id for each in of.history.history_of("/b", cell) if not each.is_before]
+            values = []
+            for id_ in commits:
+                group = zarr.open_group(of.readonly_session(snapshot_id=id_).store, mode="r")
+                values.append(float(group["b" if "b" in group else "a"][cell]))
+            found[",".join(map(str, cell))] = [list(each) for each in zip(commits, values, strict=True)]
+        return found
+
     shutil.copytree(folder / "whole", folder / "expired")
     expired = frazil.Repository.open(str(folder / "expired"))
     expired.expire_snapshots(times[7])
@@ -291,7 +304,8 @@ def write_history(folder: Path) -> None:
         zarr.open_array(store, path="b")[6:9, 9:12] = 9.0
     answers = {"whole": blame(repo), "expired": blame(expired), "merged": blame(merged), "lost": lost}
     ids = {each.message: each.id for branch in ("main", "dev") for each in merged.ancestry(branch=branch)}
-    (folder / "expected.json").write_text(json.dumps({**answers, "messages": ids}))
+    pasts = {"whole": past(repo), "expired": past(expired), "merged": past(merged)}
+    (folder / "expected.json").write_text(json.dumps({**answers, "past": pasts, "messages": ids}))
 
 
 def write_statistics(folder: Path) -> None:
