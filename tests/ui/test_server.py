@@ -144,6 +144,7 @@ def test_info(client: Client, folder: Path) -> None:
     expected = {"version": "v1", "path": "/t", "writable": False, "specVersion": 2}
     assert expected.items() <= client.get("/api/info").document.items()
     assert str(folder) in client.get("/api/info").document["label"]
+    assert client.get("/api/info").document["location"] == str(folder)
 
 
 FOLDERS = ("snapshots/", "manifests/", "transactions/", "chunks/", "statistics/")

@@ -166,6 +166,7 @@ def test_a_session_opens_its_version(folder: Path) -> None:
     assert explorer.settings["version"] == session.snapshot_id
     assert (explorer.settings["path"], explorer.height) == ("/t", 300)
     assert "version" not in Explorer(repo).settings
+    assert explorer.settings["location"] == str(folder)
     with pytest.raises(TypeError, match="Repository or Session, got str"):
         Explorer(cast("Any", str(folder)))
 

@@ -61,7 +61,7 @@ export type Ask = (message: Record<string, string | number>) => Promise<Answer>;
 export interface Kernel {
   readonly ask: Ask;
   readonly script: string; // its address
-  readonly settings: { readonly label: string; readonly version?: string; readonly path?: string };
+  readonly settings: Settings & { readonly label: string };
   /** The view that the page shows: notebooks load a frame anew when they move it. */
   address: string;
 }

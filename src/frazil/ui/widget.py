@@ -31,6 +31,7 @@ from frazil.format.chunk_table import VirtualRef
 from frazil.handle.repository import Repository, context_of
 from frazil.repository.asynchronous import on_thread
 from frazil.repository.session.session import Session
+from frazil.storage.local import LocalStorage
 from frazil.ui.files import LONGEST, RepositoryFiles, assets, range_of
 
 with needs("frazil.ui.Explorer", extra="widget"):
@@ -92,7 +93,8 @@ class Explorer(AnyWidget):
         self._files = RepositoryFiles(context.storage, context.spec_version)
         self._virtual = context.virtual
         self._tasks: set[asyncio.Task[None]] = set()
-        first = {"version": version, "path": path}
+        root = str(context.storage.root) if isinstance(context.storage, LocalStorage) else None
+        first = {"version": version, "path": path, "location": root}
         settings = {"label": context.storage.label(), **{k: v for k, v in first.items() if v is not None}}
         super().__init__(settings=settings, height=height)
         self.on_msg(self._receive)
