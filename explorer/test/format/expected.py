@@ -279,8 +279,9 @@ def write_history(folder: Path) -> None:
             commits = [each.snapshot_id for each in of.history.history_of("/b", cell) if not each.is_before]
             values = []
             for id_ in commits:
-                group = zarr.open_group(of.readonly_session(snapshot_id=id_).store, mode="r")
-                values.append(float(group["b" if "b" in group else "a"][cell]))
+                session = of.readonly_session(snapshot_id=id_)
+                names = dict(zarr.open_group(session.store, mode="r").arrays())
+                values.append(float(frazil.read(session, "b" if "b" in names else "a", cell)))
             found[",".join(map(str, cell))] = [list(each) for each in zip(commits, values, strict=True)]
         return found
 
