@@ -205,6 +205,17 @@ def collected(function: Callable[[str], Any], into: Callable[..., Any] = list) -
 LOCATION: Final = LocationType()
 
 
+class SourceType(TargetType):
+    """The type of arguments that name a repository or files: a file that exists is a location as it is."""
+
+    name = "source"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        """Return the parts of the text. Names of files may have the characters ``@`` and ``:``."""
+        is_file = isinstance(value, str) and os.path.isfile(value)
+        return super().convert(Target(value) if is_file else value, param, ctx)
+
+
 def _target(metavar: str, **settings: Any) -> Note:
     return argument(**{"type": TargetType(), "default": ".", "metavar": metavar, **settings})
 
@@ -225,6 +236,9 @@ BranchNodeTarget = Annotated[Target, _target("LOCATION[@BRANCH]:PATH")]
 Location = Annotated[Target, _target("[LOCATION]", type=LOCATION)]
 RequiredLocation = Annotated[Target, argument(type=LOCATION)]
 Version = Annotated[str, argument(type=VersionType())]
+Sources = Annotated[
+    tuple[Target, ...], argument(nargs=-1, type=SourceType(), metavar="[LOCATION[@VERSION][:PATH] | FILE...]")
+]
 
 # Options of several commands
 DryRun = Annotated[bool, option(help="Change nothing: show what the command would do.")]
@@ -249,6 +263,9 @@ Engine = Annotated[
         help="Where tasks run: in this process (inline), its threads, other processes, on Spark, on Sail."
     ),
 ]
+ConcatDim = Annotated[str | None, option(metavar="DIM")]
+Variables = Annotated[Any, option(metavar="A,B", callback=converted(comma_separated))]
+FilterByKeys = Annotated[Any, option(metavar="KEY=VALUE,...", callback=converted(key_values, {}))]
 Time = Annotated[datetime | None, option(metavar="TIME", callback=converted(moment))]
 Number = Annotated[int | None, option("-n", "--number", type=click.IntRange(min=1), metavar="N")]
 Rules = Annotated[str | None, option(type=click.Path(exists=True, dir_okay=False), metavar="FILE")]

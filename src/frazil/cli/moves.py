@@ -504,8 +504,8 @@ def ingest(
     repository: args.RequiredLocation,
     dry_run: args.DryRun,
     inspect: bool,
-    concat_dim: Annotated[str | None, option(metavar="DIM")],
-    variables: Annotated[Any, option(metavar="A,B", callback=args.converted(args.comma_separated))],
+    concat_dim: args.ConcatDim,
+    variables: args.Variables,
     chunks: Annotated[Any, option(metavar="DIM=N,...", callback=args.converted(args.chunk_sizes, {}))],
     virtual: bool,
     container: Annotated[
@@ -513,9 +513,7 @@ def ingest(
     ],
     unpack: bool,
     format: str | None,
-    filter_by_keys: Annotated[
-        Any, option(metavar="KEY=VALUE,...", callback=args.converted(args.key_values, {}))
-    ],
+    filter_by_keys: args.FilterByKeys,
     reader_option: Annotated[
         Any, option(metavar="KEY=VALUE", multiple=True, callback=args.collected(args.key_value, dict))
     ],

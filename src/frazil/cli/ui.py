@@ -1,31 +1,44 @@
-"""The command `ui`: a repository in a browser."""
+"""The command `ui`: a repository, or files of other formats, in a browser."""
 
 from __future__ import annotations
 
+import glob
+import os
+import shlex
 import signal
 import tempfile
 import webbrowser
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from frazil.cli.arguments import AnyTarget
+from frazil.cli import arguments as args
 from frazil.cli.command import Output, option, verb
 from frazil.cli.opening import OpenTarget, node_at
+from frazil.errors import IcechunkError, RepositoryNotFoundError
+from frazil.extras import needs
+from frazil.repository.target import CURRENT_FOLDER, Target
 from frazil.ui.files import export
 from frazil.ui.server import ExplorerServer, Site, is_loopback
+
+if TYPE_CHECKING:
+    from frazil.cli.preview import Preview
 
 
 @verb("ui")
 def ui(
     output: Output,
-    target: AnyTarget,
+    targets: args.Sources,
     no_browser: bool,
     write: bool,
     static: Annotated[Path | None, option(type=click.Path(file_okay=False, path_type=Path), metavar="DIR")],
     repo_url: Annotated[str | None, option(metavar="URL")],
+    concat_dim: args.ConcatDim,
+    variables: args.Variables,
+    filter_by_keys: args.FilterByKeys,
     host: Annotated[str, option(metavar="HOST")] = "127.0.0.1",
     port: Annotated[int, option(type=click.IntRange(0, 65535), metavar="N")] = 0,
 ) -> None:
@@ -36,6 +49,9 @@ def ui(
     repository without --write. With it, the page creates branches and tags, merges branches and reverts
     commits, after it has shown what would change. The author of such commits is $FRAZIL_AUTHOR.
 
+    FILE is a file of a format that `ingest` reads, a glob in quotes, or a Zarr store. The page then shows a
+    preview: the dataset that `ingest` would make, in a temporary folder. FILE:GROUP is a group of a file.
+
     With --static, the command writes the page as files instead, for a folder or bucket next to the data.
 
     Args:
@@ -43,6 +59,9 @@ def ui(
         write: Let the page change branches and tags, and make commits.
         static: Write the page into this folder, and end.
         repo_url: With --static: the address of the repository for browsers, if it is not next to DIR.
+        concat_dim: Of files: the dimension along which they are joined.
+        variables: Of files: the data variables to show (all).
+        filter_by_keys: Of files: the GRIB fields to show (all).
         host: The address to listen on. Other machines can reach an address that is not of this machine.
         port: The port to listen on; 0 is any free one.
 
@@ -52,8 +71,25 @@ def ui(
         frazil ui s3://bucket/ice --no-browser    only print the address
         frazil ui ice --write                     a page that can also merge and revert
         frazil ui ice --static ice/explorer       a page next to the data
+        frazil ui 'era5/*.nc'                     files, before they are ingested
     """
-    opened = OpenTarget(target)
+    options: dict[str, Any] = {"concat_dim": concat_dim, "variables": variables}
+    if filter_by_keys:
+        options["reader_options"] = {"filter_by_keys": filter_by_keys}
+    keys = ",".join(f"{name}={value}" for name, value in filter_by_keys.items())
+    given = {"concat-dim": concat_dim, "variables": ",".join(variables or ()), "filter-by-keys": keys}
+    words = [f"--{name}={shlex.quote(text)}" for name, text in given.items() if text]
+    opened = _repository(targets or (Target(CURRENT_FOLDER),))
+    if opened is None:
+        if write or static is not None or repo_url is not None:
+            raise click.UsageError("a preview of files is read-only. Leave out --write, --static, --repo-url")
+        with tempfile.TemporaryDirectory(prefix="frazil-preview-", ignore_cleanup_errors=True) as folder:
+            shown = _preview(output, targets, Path(folder), options, words)
+            _serve(output, shown.site, host, port, no_browser, shown.command, shown.notes)
+        return
+    if words:
+        raise click.UsageError("--concat-dim, --variables and --filter-by-keys are options of files")
+    target = opened.target
     spec_version = int(opened.info.spec_version)
     if target.version is not None or target.path is not None:
         node_at(opened.workspace, opened.path)
@@ -67,10 +103,66 @@ def ui(
     if repo_url is not None:
         raise click.UsageError("--repo-url needs --static")
     site = Site(target, opened.storage, spec_version, opened.context.virtual, is_writable=write)
+    _serve(output, site, host, port, no_browser)
+
+
+def _repository(targets: Sequence[Target]) -> OpenTarget | None:
+    """Return the repository of the only target; None for files."""
+    target = targets[0]
+    location = target.location
+    if (
+        len(targets) > 1
+        or os.path.isfile(location)
+        or (glob.has_magic(location) and not os.path.exists(location))
+    ):
+        return None
+    opened = OpenTarget(target)
+    try:
+        opened.info  # noqa: B018  # read now
+    except RepositoryNotFoundError:
+        if target.version is None and _is_source(location):
+            return None
+        raise
+    return opened
+
+
+def _is_source(location: str) -> bool:
+    """Return whether there is a file or a Zarr store of another program."""
+    from frazil.readers.files import find_file
+    from frazil.readers.registry import is_zarr
+
+    for look in (find_file, is_zarr):
+        with suppress(IcechunkError):
+            if look(location):
+                return True
+    return False
+
+
+def _preview(
+    output: Output, targets: Sequence[Target], folder: Path, options: dict[str, Any], words: Sequence[str]
+) -> Preview:
+    """Write the repository of a preview."""
+    with needs("a preview of files", extra="pipeline"):
+        from frazil.cli.preview import preview
+
+    with output.progress("read") as progress:
+        return preview(targets, folder, options, words, progress)
+
+
+def _serve(
+    output: Output,
+    site: Site,
+    host: str,
+    port: int,
+    no_browser: bool,
+    command: str | None = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Serve a site until Ctrl-C. ``command`` stores what a preview shows."""
     if not is_loopback(host):
         click.echo(
             f"frazil: warning: other machines can reach {host}. The connection is not encrypted, and whoever "
-            f"sees the address can read {'and change ' if write else ''}the repository",
+            f"sees the address can read {'and change ' if site.is_writable else ''}the repository",
             err=True,
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -79,7 +171,12 @@ def ui(
         ExplorerServer(site, host, port) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
-        output.emit_now({"url": server.url}, server.url, "Ctrl-C stops the server")
+        document = {"url": server.url} | ({"ingest": command, "notes": list(notes)} if command else {})
+        lines = [
+            *(f"note: {each}" for each in notes),
+            *([f"preview; to store it: {command}"] if command else []),
+        ]
+        output.emit_now(document, server.url, *lines, "Ctrl-C stops the server")
         if output.is_terminal and not no_browser:
             webbrowser.open(_redirect(Path(folder), server.url))
         server.serve_forever()

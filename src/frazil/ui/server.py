@@ -77,6 +77,7 @@ class Site:
         virtual: The containers of virtual chunks that the user has authorised.
         token: What a request must present.
         is_writable: Whether the page may change the repository.
+        label: What the page calls the repository. Default: the place of the storage.
     """
 
     target: Target
@@ -85,12 +86,13 @@ class Site:
     virtual: VirtualSources
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     is_writable: bool = False
+    label: str | None = None
 
     @property
     def info(self) -> dict[str, Any]:
         """The description of the site for the page."""
         return {
-            "label": self.storage.label(),
+            "label": self.label or self.storage.label(),
             "location": self.target.location,
             **files.start(self.target),
             "writable": self.is_writable,
