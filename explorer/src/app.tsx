@@ -4,7 +4,7 @@ import { render, type VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { nth } from "./base/lists";
 import { forgetColours } from "./page/canvas";
-import { type Reader, stored } from "./page/home";
+import { type Folder, type Reader, stored } from "./page/home";
 import { Boundary, onDemand, Wait } from "./page/parts";
 import { mainBranch, type Route, writeRoute } from "./page/route";
 import { address, change, followAddress, go, notice, opening, reader, route, useLoad } from "./page/state";
@@ -15,8 +15,9 @@ const History = onDemand(() => import("./views/history"), "History");
 const Diff = onDemand(() => import("./views/diff"), "Diff");
 const RepositoryView = onDemand(() => import("./views/repository"), "RepositoryView");
 const ChangeDialog = onDemand(() => import("./views/change"), "ChangeDialog");
+const Repositories = onDemand(() => import("./views/repositories"), "Repositories");
 
-export function start(target: Element, open: () => Promise<Reader>): void {
+export function start(target: Element, open: () => Promise<Reader | Folder>): void {
   followAddress();
   for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"])
     matchMedia(query).addEventListener("change", forgetColours);
@@ -26,12 +27,13 @@ export function start(target: Element, open: () => Promise<Reader>): void {
 /** `?embed` before the fragment hides the header, for a frame on another page. */
 const EMBEDDED = new URLSearchParams(location.search).has("embed");
 
-function App({ open }: { open: () => Promise<Reader> }): VNode {
+function App({ open }: { open: () => Promise<Reader | Folder> }): VNode {
   const load = useLoad(
     async () => {
       const home = await open();
-      reader.value = home;
       document.title = `${home.label} – Frazil explorer`;
+      if ("repositories" in home) return home;
+      reader.value = home;
       if (!location.hash.includes("/") && (home.version || home.path)) {
         go(
           {
@@ -48,22 +50,23 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
     [opening.value],
     true,
   );
+  const home = load.value && !("repositories" in load.value) ? load.value : undefined;
   const View = { home: Home, history: History, node: VersionView, diff: Diff, repository: RepositoryView }[
     route.value.page
   ];
   return (
     <div class="app">
-      {!EMBEDDED && <Header of={load.value} />}
+      {!EMBEDDED && <Header of={home} />}
       <main class="column fill" id="main" tabIndex={-1}>
         <Wait of={load} what="the repository">
           {(value) => (
             <Boundary place={writeRoute(route.value)}>
-              <View reader={value} />
+              {"repositories" in value ? <Repositories of={value} /> : <View reader={value} />}
             </Boundary>
           )}
         </Wait>
       </main>
-      {load.value?.change && change.value && <ChangeDialog reader={load.value} of={change.value} />}
+      {home?.change && change.value && <ChangeDialog reader={home} of={change.value} />}
       <div class="hidden" role="status">
         {notice.value}
       </div>
@@ -126,7 +129,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
       {of && (
         <>
           <span class="label" title={of.label}>
-            {of.label}
+            {of.folder && <a href={of.folder}>Repositories</a>} {of.label}
           </span>
           <nav aria-label="Views">
             {tab("home", "Overview", address({ page: "home" }))}

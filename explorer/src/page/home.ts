@@ -15,6 +15,8 @@ export interface Reader {
   /** Version and path to show first. */
   readonly version?: string;
   readonly path?: string;
+  /** The address of the list of repositories that this one is from. */
+  readonly folder?: string;
   /** Whether somebody has changed the repository since the page read it; undefined in a notebook. */
   isOutdated?(): Promise<boolean>;
   /** A slow answer of the server, as JSON; undefined for static files and in a notebook. */
@@ -24,6 +26,15 @@ export interface Reader {
   read(snapshot: Snapshot, path: string, part: Selection, signal?: AbortSignal): Promise<Region>;
   /** The values of a region. The snapshot says what the attributes of other arrays say about this one. */
   decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
+}
+
+/** Several repositories, which a server shows side by side. */
+export interface Folder {
+  readonly label: string;
+  readonly repositories: readonly string[];
+  /** The address of the page of a repository, which also opens in another tab. */
+  address(name: string): string;
+  open(name: string): Promise<Reader>;
 }
 
 /** An array of a version, as views get it. */
@@ -40,7 +51,7 @@ export async function valuesOf(
 }
 
 /** `explorer.json` of a static export, or what a server says about itself. */
-interface Settings {
+export interface Settings {
   readonly repo?: string;
   /** Branches and tags of spec version 1, relative to the page: web servers do not list folders. */
   readonly index?: string;
@@ -48,7 +59,9 @@ interface Settings {
   readonly location?: string;
   readonly version?: string;
   readonly path?: string;
+  readonly folder?: string;
   readonly writable?: boolean; // a server makes changes
+  readonly repositories?: readonly string[]; // of a folder, instead of a repository
 }
 
 export interface Answer {
@@ -124,7 +137,7 @@ export class WebSource implements Source {
   constructor(
     private readonly base: string,
     public label: string,
-    private readonly secret: string | null = null,
+    protected readonly secret: string | null = null,
     /** Keys that lie elsewhere. */
     private readonly elsewhere: Readonly<Record<string, string>> = {},
   ) {}
@@ -201,6 +214,16 @@ export class ServerSource extends WebSource {
   /** The server answers with an empty file for statistics that do not exist: a status 404 would be an error in the console. */
   protected override url(key: string): string {
     return `${super.url(key)}${key.startsWith("statistics/") ? "?optional=" : ""}`;
+  }
+
+  /** A repository of a folder. */
+  member(name: string): ServerSource {
+    return new ServerSource(`${this.server}r/${encodeURIComponent(name)}/`, name, this.secret);
+  }
+
+  /** The address of the page, which the token opens in another tab, too. */
+  get page(): string {
+    return this.server + (this.secret ? `#token=${this.secret}` : "");
   }
 
   async external(url: string, start: number, end: number): Promise<Uint8Array | undefined> {

@@ -21,8 +21,11 @@ from frazil.cli.opening import OpenTarget, node_at
 from frazil.errors import IcechunkError, RepositoryNotFoundError
 from frazil.extras import needs
 from frazil.repository.target import CURRENT_FOLDER, Target
+from frazil.storage.base import Storage
+from frazil.storage.profiles import storage_of_location
+from frazil.threads import Purpose, map_bounded
 from frazil.ui.files import export
-from frazil.ui.server import ExplorerServer, Site, is_loopback
+from frazil.ui.server import ExplorerServer, Folder, Site, is_loopback
 
 if TYPE_CHECKING:
     from frazil.cli.preview import Preview
@@ -49,6 +52,8 @@ def ui(
     repository without --write. With it, the page creates branches and tags, merges branches and reverts
     commits, after it has shown what would change. The author of such commits is $FRAZIL_AUTHOR.
 
+    If LOCATION is a folder or a prefix of a bucket with several repositories, the first page lists them.
+
     FILE is a file of a format that `ingest` reads, a glob in quotes, or a Zarr store. The page then shows a
     preview: the dataset that `ingest` would make, in a temporary folder. FILE:GROUP is a group of a file.
 
@@ -71,6 +76,7 @@ def ui(
         frazil ui s3://bucket/ice --no-browser    only print the address
         frazil ui ice --write                     a page that can also merge and revert
         frazil ui ice --static ice/explorer       a page next to the data
+        frazil ui s3://bucket                     all repositories of a bucket
         frazil ui 'era5/*.nc'                     files, before they are ingested
     """
     options: dict[str, Any] = {"concat_dim": concat_dim, "variables": variables}
@@ -79,7 +85,14 @@ def ui(
     keys = ",".join(f"{name}={value}" for name, value in filter_by_keys.items())
     given = {"concat-dim": concat_dim, "variables": ",".join(variables or ()), "filter-by-keys": keys}
     words = [f"--{name}={shlex.quote(text)}" for name, text in given.items() if text]
-    opened = _repository(targets or (Target(CURRENT_FOLDER),))
+    opened = repository_of(targets or (Target(CURRENT_FOLDER),))
+    if isinstance(opened, Folder):
+        if write or words or static is not None or repo_url is not None:
+            raise click.UsageError(
+                "a list of repositories has no options of one repository. Name one of them"
+            )
+        _serve(output, opened, host, port, no_browser)
+        return
     if opened is None:
         if write or static is not None or repo_url is not None:
             raise click.UsageError("a preview of files is read-only. Leave out --write, --static, --repo-url")
@@ -106,8 +119,8 @@ def ui(
     _serve(output, site, host, port, no_browser)
 
 
-def _repository(targets: Sequence[Target]) -> OpenTarget | None:
-    """Return the repository of the only target; None for files."""
+def repository_of(targets: Sequence[Target]) -> OpenTarget | Folder | None:
+    """Return the repository of the only target, or a folder with repositories; None for files."""
     target = targets[0]
     location = target.location
     if (
@@ -120,10 +133,42 @@ def _repository(targets: Sequence[Target]) -> OpenTarget | None:
     try:
         opened.info  # noqa: B018  # read now
     except RepositoryNotFoundError:
-        if target.version is None and _is_source(location):
+        if target.version is not None:
+            raise
+        if _is_source(location):
             return None
-        raise
+        folder = None if target.path else _folder(opened.storage, location)
+        if folder is None:
+            raise
+        return folder
     return opened
+
+
+def _folder(storage: Storage, location: str) -> Folder | None:
+    """Return the repositories in a folder or prefix, from one listing; None if there are none."""
+    from frazil.handle.repository import Repository
+
+    def place(name: str) -> str:
+        return f"{location.rstrip('/')}/{name}"
+
+    def exists(name: str) -> bool:
+        with suppress(IcechunkError):  # a name that no repository can have, or that may not be read
+            return Repository.exists(storage_of_location(place(name)))
+        return False
+
+    def site(name: str) -> Site:
+        opened = OpenTarget(Target(place(name)))
+        version, virtual = int(opened.info.spec_version), opened.context.virtual
+        address = {"label": name, "folder_address": "../../"}
+        return Site(opened.target, opened.storage, version, virtual, **address)
+
+    try:
+        folders = storage.folders()
+    except IcechunkError:  # the folder does not exist, or the storage cannot list
+        return None
+    found = map_bounded(Purpose.CATALOG_READS, exists, folders)
+    names = frozenset(name for name, is_there in zip(folders, found, strict=True) if is_there)
+    return Folder(storage.label(), names, site) if names else None
 
 
 def _is_source(location: str) -> bool:
@@ -151,7 +196,7 @@ def _preview(
 
 def _serve(
     output: Output,
-    site: Site,
+    site: Site | Folder,
     host: str,
     port: int,
     no_browser: bool,
@@ -162,7 +207,7 @@ def _serve(
     if not is_loopback(host):
         click.echo(
             f"frazil: warning: other machines can reach {host}. The connection is not encrypted, and whoever "
-            f"sees the address can read {'and change ' if site.is_writable else ''}the repository",
+            f"sees the address can read {'and change ' if site.is_writable else ''}the data",
             err=True,
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -48,6 +48,7 @@ Specification: *Storage Operations*.
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -507,6 +508,19 @@ class Storage(StorageClassMethods["Storage"], ABC):
             StorageError: A request failed, or the storage cannot list (``object-store``). The iterator
                 may raise, too.
         """
+
+    def folders(self) -> builtins.list[str]:
+        """List the folders at the top of the storage. A storage that has a request for them overrides this.
+
+        Returns:
+            The names of the folders, sorted, without slashes.
+
+        Raises:
+            StorageError: A request failed, or the storage cannot list (``object-store``).
+        """
+        return sorted(
+            {name for each in self.list("") for name, slash, _ in [each.key.partition("/")] if slash}
+        )
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:

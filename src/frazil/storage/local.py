@@ -34,6 +34,7 @@ replaces the link and not its target.
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import re
@@ -206,6 +207,11 @@ class LocalStorage(SynchronousStorage):
         system.files.check_name(path)
         TRAFFIC.count()
         return self._walk(f"{path}/" if path else "")
+
+    @override
+    def folders(self) -> builtins.list[str]:
+        with files.file_errors("/", "list"), os.scandir(self._base) as scan:
+            return sorted(each.name for each in scan if each.is_dir())
 
     def _walk(self, start: str) -> Iterator[base.ObjectInfo]:
         for folder, name in self._files(start):

@@ -15,6 +15,7 @@ multipart              the answer may have no etag: the version is empty. Never 
 
 from __future__ import annotations
 
+import builtins
 import logging
 import time
 from contextlib import contextmanager, suppress
@@ -204,6 +205,12 @@ class ObjectStorage(Storage):
                 return
             for meta in page:
                 yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"], _version(meta).etag)
+
+    @override
+    def folders(self) -> builtins.list[str]:
+        with self._errors("/"):
+            found = obstore.list_with_delimiter(self._read_client())
+        return sorted(each.rstrip("/").rpartition("/")[2] for each in found["common_prefixes"])
 
     # writing
 

@@ -1,4 +1,7 @@
-"""The server of ``frazil ui``: raw files of one repository for the page, on this machine.
+"""The server of ``frazil ui``: raw files of a repository for the page, on this machine.
+
+A folder of repositories has a page that lists them. The page of each one is below ``/r/NAME/``, with the same
+requests. The names come from one listing at the start, so no request names another place.
 
 **Who may read.** Any web page can send requests to servers of this machine, and any user of this machine can
 connect to them. So every answer except the assets of the page, which are public, needs the token of this
@@ -30,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, unquote
 
 from frazil.about import __version__
@@ -78,6 +81,7 @@ class Site:
         token: What a request must present.
         is_writable: Whether the page may change the repository.
         label: What the page calls the repository. Default: the place of the storage.
+        folder_address: The address of the list of repositories, relative to the page; None without a list.
     """
 
     target: Target
@@ -87,6 +91,7 @@ class Site:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     is_writable: bool = False
     label: str | None = None
+    folder_address: str | None = None
 
     @property
     def info(self) -> dict[str, Any]:
@@ -95,10 +100,46 @@ class Site:
             "label": self.label or self.storage.label(),
             "location": self.target.location,
             **files.start(self.target),
+            **({"folder": self.folder_address} if self.folder_address else {}),
             "writable": self.is_writable,
             "specVersion": self.spec_version,
             "frazil": __version__,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder or a prefix of a bucket with several repositories, which a server shows side by side.
+
+    Attributes:
+        label: What the page calls the folder.
+        names: The names of the repositories.
+        open: Returns the site of a repository by its name.
+        token: What a request must present.
+    """
+
+    label: str
+    names: frozenset[str]
+    open: Callable[[str], Site]
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    is_writable: ClassVar[bool] = False
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The description of the folder for the page."""
+        return {"label": self.label, "repositories": sorted(self.names), "frazil": __version__}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A site with its files."""
+
+    site: Site
+    files: files.RepositoryFiles
+
+    @classmethod
+    def of(cls, site: Site) -> _Shown:
+        return cls(site, files.RepositoryFiles(site.storage, site.spec_version))
 
 
 def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -136,16 +177,19 @@ class PageResponse:
 
 
 class ExplorerServer(ThreadingHTTPServer):
-    """A server for one site. ``server_close`` also ends the processes of slow answers."""
+    """A server for one site, or for a folder. ``server_close`` also ends the processes of slow answers."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, site: Site, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, site: Site | Folder, host: str = "127.0.0.1", port: int = 0) -> None:
         self.site = site
         self.host = host
-        self.files: Final = files.RepositoryFiles(site.storage, site.spec_version)
+        #: The only repository; None for a folder.
+        self.shown: Final = _Shown.of(site) if isinstance(site, Site) else None
+        #: A repository of the folder by its name, opened once.
+        self.member: Final = cache(lambda name: _Shown.of(site.open(name)))
         self.assets: Final = files.assets()
         # The policy of the page names the hashes of its script and its style. The page of a server asks only
         # this server. No other page may show it in a frame: clicks in the frame could change the repository.
@@ -199,6 +243,14 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _PATIENCE
     disable_nagle_algorithm = True
     server: ExplorerServer
+    #: The repository of the request; None before it is known, and for a folder.
+    shown: _Shown | None = None
+
+    @property
+    def site(self) -> Site:
+        """The site of the request."""
+        assert self.shown is not None
+        return self.shown.site
 
     def do_GET(self) -> None:
         """Answer a request."""
@@ -245,11 +297,21 @@ class _Handler(BaseHTTPRequestHandler):
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20)
         except ValueError:
             raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the address is not valid") from None
+        folder = self.server.site
+        self.shown, member = self.server.shown, None
+        if isinstance(folder, Folder) and (match := _MEMBER.fullmatch(path)):
+            member, path = match[1], match[2]  # whose page is public, whether it exists or not
         name = path.removeprefix("/") or "index.html"
         if name in self.server.assets and path.startswith("/"):
             return self._asset_response(name)
         self._require_token()
         query = dict(pairs)
+        if isinstance(folder, Folder) and member in folder.names:
+            self.shown = self.server.member(member)
+        elif isinstance(folder, Folder):
+            if path != "/api/info" or member is not None:
+                raise _not_found()
+            return self._memory_response(json.dumps(folder.info).encode(), files.TYPES["json"])
         for prefix, answer in _ROUTES.items():
             if path.startswith(prefix):
                 return answer(self, path.removeprefix(prefix), query)
@@ -275,7 +337,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file_response(self, key: str, query: Mapping[str, str]) -> PageResponse:
         try:
-            content = self.server.files.content(key)
+            assert self.shown is not None
+            content = self.shown.files.content(key)
         except IcechunkError as error:
             # A browser writes each status 404 into its console, also of a file that need not exist
             if error.kind is not ErrorKind.OBJECT_NOT_FOUND or "optional" not in query:
@@ -293,12 +356,12 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(HTTPStatus.BAD_REQUEST, "range", "`end` must be after `start`, by at most 256 MiB")
         modified = _number(query, "modified") if "modified" in query else None
         ref = VirtualRef(query.get("url", ""), start, stop - start, query.get("etag"), modified)
-        return self._memory_response(self.server.site.virtual.locate(ref).get(start, stop), files.BINARY)
+        return self._memory_response(self.site.virtual.locate(ref).get(start, stop), files.BINARY)
 
     def _api_response(self, name: str, query: Mapping[str, str]) -> PageResponse:
         if name == "info":
-            return self._memory_response(json.dumps(self.server.site.info).encode(), files.TYPES["json"])
-        arguments = answer_command(name, self.server.site.target, query)
+            return self._memory_response(json.dumps(self.site.info).encode(), files.TYPES["json"])
+        arguments = answer_command(name, self.site.target, query)
         if arguments is None:
             raise _not_found()
         if self.command == "HEAD":
@@ -312,8 +375,9 @@ class _Handler(BaseHTTPRequestHandler):
         is_plan = self.path == "/api/plan"
         if not is_plan and self.path != "/api/apply":
             raise _not_found()
+        self.shown = self.server.shown
         change = Change.of(self._body(), is_plan=is_plan)
-        arguments = change.arguments(self.server.site.target, is_plan=is_plan)
+        arguments = change.arguments(self.site.target, is_plan=is_plan)
         if not is_plan:
             return self._command_response(self._run(arguments, lambda: False))
         result = self._run(arguments, self._is_gone)
@@ -432,7 +496,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _refusal(self, error: IcechunkError) -> Refusal:
         is_invalid = isinstance(error, InvalidInputError)
         status = _STATUS.get(error.kind, HTTPStatus.BAD_REQUEST if is_invalid else HTTPStatus.BAD_GATEWAY)
-        return Refusal(status, str(error.kind), error.for_shell(self.server.site.target.location))
+        location = self.site.target.location if self.shown else "LOCATION"
+        return Refusal(status, str(error.kind), error.for_shell(location))
 
     def _refuse(self, refusal: Refusal) -> None:
         text = json.dumps({"error": {"kind": refusal.kind, "message": str(refusal)}}).encode()
@@ -454,6 +519,8 @@ class _Handler(BaseHTTPRequestHandler):
         _log.debug(format, *args)
 
 
+#: The path of a repository of a folder: its name, and the path in it.
+_MEMBER: Final = re.compile(r"/r/([^/]+)(/.*)", re.DOTALL)
 #: The beginning of a path -> the method that answers.
 _ROUTES: Final[dict[str, Callable[[_Handler, str, Mapping[str, str]], PageResponse]]] = {
     "/repo/": _Handler._file_response,
