@@ -32,7 +32,7 @@ def table_of(text: str) -> dict[str, set[str]]:
 
 #: COMMON is what every room may use. NAMES is what names for users are made of.
 SETS |= table_of(r"""
-COMMON: about argument_docs arguments cf cf_times debug_info errors display engines error_kinds extras host \
+COMMON: about argument_docs arguments cf cf_times debug_info errors display engines error_kinds extras geozarr host \
     lazy_names logs options remedies threads zarr_names
 CORE: format storage changes chunks
 OF_REPOSITORY: repository repository.settings repository.catalog repository.session history handle

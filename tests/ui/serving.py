@@ -20,7 +20,7 @@ import zarr
 from tests.support.patience import patience
 
 import frazil
-from frazil.ui.server import ExplorerServer, Site
+from frazil.ui.server import ExplorerServer, Folder, Site
 
 
 def repository(folder: Path, spec_version: int) -> Path:
@@ -90,7 +90,7 @@ class Client:
 
 
 @contextmanager
-def served(site: Site, host: str = "127.0.0.1") -> Iterator[Client]:
+def served(site: Site | Folder, host: str = "127.0.0.1") -> Iterator[Client]:
     with ExplorerServer(site, host) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import pytest
 import xarray as xr
@@ -72,7 +72,8 @@ def contents(folder: Path, group: str = "/") -> xr.Dataset:
     )
     repo = repo.reopen(authorize_virtual_chunk_access=access)
     store = repo.readonly_session("main").store
-    return xr.open_zarr(store, group=group, consolidated=False).load()
+    dataset: xr.Dataset = xr.open_zarr(store, group=group, consolidated=False).load()
+    return dataset
 
 
 def references(folder: Path, path: str = "/t") -> list[VirtualRef]:

@@ -92,9 +92,12 @@ export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
   };
 }
 
-/** The coordinate of a raster that states a `spatial:transform`: x and y of its first corner, and the size of its cells. */
-function affine(snapshot: Snapshot, node: ArrayNode, dimension: number): Coordinate | undefined {
-  const [transform, names] = ["transform", "dimensions"].map((key) =>
+/**
+ * The coordinate of a raster that states a `spatial:transform`: the size of its cells, and x and y of its first corner
+ * or, with the registration `node`, of its first centre.
+ */
+export function affine(snapshot: Snapshot, node: ArrayNode, dimension: number): Coordinate | undefined {
+  const [transform, names, registration] = ["transform", "dimensions", "registration"].map((key) =>
     inherited(snapshot, node, `spatial:${key}`),
   );
   const numbers = Array.isArray(transform) ? transform.map(Number) : [];
@@ -104,7 +107,8 @@ function affine(snapshot: Snapshot, node: ArrayNode, dimension: number): Coordin
   const [size, skew, first] = place ? [numbers[4], numbers[3], numbers[5]] : numbers;
   const length = nth(node.shape, dimension);
   if (place > 1 || !size || skew !== 0 || first === undefined || length > LONGEST) return undefined;
-  const values = Float64Array.from({ length }, (_, at) => first + (at + 0.5) * size);
+  const middle = registration === "node" ? 0 : 0.5;
+  const values = Float64Array.from({ length }, (_, at) => first + (at + middle) * size);
   const label = (at: number): string => number(values[at] ?? NaN);
   return {
     name: dimensionName(node, dimension),

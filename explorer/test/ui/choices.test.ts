@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inCelsius, NUMBERS } from "../../src/array/axes";
+import { affine, inCelsius, NUMBERS } from "../../src/array/axes";
 import { paletteOf } from "../../src/array/colour";
 import type { Geolocation } from "../../src/earth/geolocation";
 import { aim, eachPlace, fitting, frame } from "../../src/earth/projections";
@@ -166,4 +166,26 @@ test("the place in the middle of the screen, and of each pixel", () => {
     });
     assert.ok(count > 0 || name === "globe", name);
   }
+});
+
+test("the cells of a raster lie around its nodes, or between its corners", () => {
+  const places = (registration: object): number[][] => {
+    const raster = array("/r", [2, 3], [2, 3], ["y", "x"], {
+      "spatial:dimensions": ["y", "x"],
+      "spatial:transform": [10, 0, 500, 0, -20, 900],
+      ...registration,
+    });
+    const snapshot = snapshotOf([raster]);
+    return [0, 1].map((dimension) => [...(affine(snapshot, raster, dimension)?.values ?? [])].map(Number));
+  };
+  const corners = [
+    [890, 870],
+    [505, 515, 525],
+  ];
+  assert.deepEqual(places({}), corners);
+  assert.deepEqual(places({ "spatial:registration": "pixel" }), corners);
+  assert.deepEqual(places({ "spatial:registration": "node" }), [
+    [900, 880],
+    [500, 510, 520],
+  ]);
 });

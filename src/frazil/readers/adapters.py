@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.geozarr import DIMENSIONS
 from frazil.readers.base_reader import (
     NAMES_COORDINATES,
     NAMES_OTHERS,
@@ -127,7 +128,10 @@ class RenamedReader(AdaptedReader):
             return self._used.get(word[0], word[0])
 
         named = {name: words for name, words in _WORDS.items() if isinstance(attrs.get(name), str)}
-        return {**attrs, **{name: words.sub(new_name, attrs[name]) for name, words in named.items()}}
+        changed: dict[str, Any] = {name: words.sub(new_name, attrs[name]) for name, words in named.items()}
+        if isinstance(dims := attrs.get(DIMENSIONS), list):
+            changed[DIMENSIONS] = [self._used.get(name, name) for name in map(str, dims)]
+        return {**attrs, **changed}
 
     @override
     def contents(self) -> FileContents:

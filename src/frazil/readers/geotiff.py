@@ -3,9 +3,10 @@
 The coordinates ``x`` and ``y`` are the centres of pixels. A rotated image has the coordinates ``xc`` and
 ``yc`` along ``y`` and ``x`` instead. The grid mapping ``spatial_ref`` has the coordinate reference system in
 WKT (``crs_wkt``), CF attributes for common projections, and the affine transform (``GeoTransform``), as
-rioxarray writes and reads it. ``nodata`` becomes ``_FillValue``, scale and offset become ``scale_factor`` and
-``add_offset``. Tags of the image and of its bands become attributes. An image that GDAL made of a NetCDF file
-has the name of the variable, and the dimension of its bands (``time``) with labels, in tags.
+rioxarray writes and reads it. ``band_data`` has the same as attributes of GeoZarr. ``nodata`` becomes
+``_FillValue``, scale and offset become ``scale_factor`` and ``add_offset``. Tags of the image and of its
+bands become attributes. An image that GDAL made of a NetCDF file has the name of the variable, and the
+dimension of its bands (``time``) with labels, in tags.
 
 Tiles and strips without compression, or with deflate or zstd and without a predictor, can have references.
 The last strip of an image may have fewer rows than the others, but all chunks of Zarr have one shape. So this
@@ -38,6 +39,7 @@ from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
 from frazil.cf import PACKED
 from frazil.errors import FormatError
+from frazil.geozarr import attributes_of_raster
 from frazil.readers.base_reader import (
     Bounds,
     ChunkReferences,
@@ -470,6 +472,8 @@ class GeoTiffReader(Reader):
         dims = dict(zip((self._axis[0], "y", "x"), shape, strict=True))
         if not self._is_upright:
             attrs["coordinates"] = " ".join(_PIXEL_COORDS)
+        if crs is not None or self._transform != rasterio.Affine.identity():
+            attrs |= self._geozarr(crs, is_node=attrs.get("AREA_OR_POINT") == "Point")
         if nodata is not None:
             attrs["_FillValue"] = json_value(nodata)
         # CF libraries can apply a scale and an offset only if all bands share them.
@@ -507,6 +511,16 @@ class GeoTiffReader(Reader):
         if "NETCDF_DIM_EXTRA" in variables[0].attrs and self._axis[0] == "band":
             skipped["NETCDF_DIM_EXTRA"] = "the bands do not follow each other in one dimension of NetCDF"
         return FileContents(variables, {}, dims, skipped=skipped)
+
+    def _geozarr(self, crs: Any, *, is_node: bool) -> dict[str, Any]:
+        """Return the attributes of GeoZarr: the places of pixels, and their system."""
+        code = wkt2 = None
+        if crs is not None:
+            with self.library_call("a coordinate reference system"):
+                authority = crs.to_authority()
+                code = authority and ":".join(authority)
+                wkt2 = None if code else crs.to_wkt(version="WKT2_2019")
+        return attributes_of_raster(tuple(self._transform)[:6], is_node=is_node, code=code, wkt2=wkt2)
 
     @override
     def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:

@@ -189,7 +189,7 @@ class ExplorerServer(ThreadingHTTPServer):
         #: The only repository; None for a folder.
         self.shown: Final = _Shown.of(site) if isinstance(site, Site) else None
         #: A repository of the folder by its name, opened once.
-        self.member: Final = cache(lambda name: _Shown.of(site.open(name)))
+        self.member: Final = cache(self._opened)
         self.assets: Final = files.assets()
         # The policy of the page names the hashes of its script and its style. The page of a server asks only
         # this server. No other page may show it in a frame: clicks in the frame could change the repository.
@@ -202,6 +202,10 @@ class ExplorerServer(ThreadingHTTPServer):
         self.processes: Final = CommandProcesses()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
+
+    def _opened(self, name: str) -> _Shown:
+        assert isinstance(self.site, Folder)
+        return _Shown.of(self.site.open(name))
 
     @property
     def url(self) -> str:

@@ -22,6 +22,7 @@ from frazil.argument_docs import with_argument_docs
 from frazil.arguments import misfit
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
+from frazil.geozarr import CONVENTIONS
 from frazil.handle.repository import Repository
 from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine, EngineName, engine_of, task_bytes
@@ -114,8 +115,11 @@ def export_netcdf(
                 f"variables must be variables of the group `{group}`, got {absent[0]!r}. It has "
                 f"{', '.join(map(str, dataset.data_vars))}"
             )
+        chosen = dataset[names]
+        for each in (chosen, *chosen.variables.values()):
+            each.attrs.pop(CONVENTIONS, None)  # objects, which NetCDF cannot hold
         with named_when_complete(file) as part:
-            dataset[names].to_netcdf(part)
+            chosen.to_netcdf(part)
     return file
 
 

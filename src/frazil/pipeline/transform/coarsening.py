@@ -23,6 +23,7 @@ from frazil.answers.kernels import STATISTICS, cells
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import require_choice
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.geozarr import MULTISCALES, coarsened
 from frazil.jobs.blocks import Budget, halved, slabs
 from frazil.jobs.engine import Engine, EngineName, least_blocks, task_count
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
@@ -142,7 +143,8 @@ def coarse_array(
             cell_method = f"{': '.join(dims)}: {cf.cell_method(windows.how)}"
             attributes["cell_methods"] = " ".join(filter(None, [attributes.get("cell_methods"), cell_method]))
         out = array.with_dtype(path, dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes)
-    return out.with_layout(path, chunks=chunk_lengths(chunks, out, grid, "chunks"))
+    attributes = coarsened(out.attributes, array.dims, windows.lengths)
+    return out.with_layout(path, chunks=chunk_lengths(chunks, out, grid, "chunks"), attributes=attributes)
 
 
 def _window_block(
@@ -375,13 +377,6 @@ class Coarsening(ArrayOperation):
 
 #: The name of a statistic in the multiscales convention.
 _RESAMPLING: Final = {"mean": "average", "first": "nearest", "median": "med"}
-_MULTISCALES: Final = {
-    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v0.1/schema.json",
-    "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v0.1/README.md",
-    "uuid": "d35379db-88df-4056-af3a-620245f8e347",
-    "name": "multiscales",
-    "description": "Multiscale layout of zarr datasets",
-}
 _OME_TYPES: Final = {"x": "space", "y": "space", "z": "space", "t": "time", "c": "channel"}
 _OME_UNITS: Final = {
     "um": "micrometer",
@@ -410,7 +405,7 @@ def _convention_attributes(
     if convention == "multiscales":
         method = _RESAMPLING.get(how, how)
         return {
-            "zarr_conventions": [_MULTISCALES],
+            "zarr_conventions": [MULTISCALES],
             "multiscales": {"layout": layout, "resampling_method": method},
         }
     axes = []

@@ -19,6 +19,7 @@ from frazil.arguments import misfit, require_choice
 from frazil.cf import geographic_kind
 from frazil.errors import InvalidInputError
 from frazil.extras import needs
+from frazil.geozarr import without_places
 from frazil.jobs.blocks import Budget
 from frazil.jobs.engine import LEAST_TASK, least_blocks, task_count
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
@@ -321,7 +322,7 @@ def _result(array: ArrayInfo, path: str, blocks: _RegriddedBlocks, chunks: Lengt
         shape=tuple(shape),
         dims=array.dims,
         chunks=default,
-        attributes=unpacked_attributes(array),
+        attributes=without_places(unpacked_attributes(array)),
     )
     return out.with_layout(path, chunks=chunk_lengths(chunks, out, default, "chunks"))
 
