@@ -120,7 +120,7 @@ function numbers(elements: Elements, type: DType): number[] {
   return Array.from(raw as ArrayLike<number | bigint>, Number);
 }
 
-function pack(values: number[], type: DType): Uint8Array {
+function pack(values: unknown[], type: DType): Uint8Array {
   const out = new Uint8Array(values.length * type.size);
   values.forEach((value, i) => out.set(type.fill(value) as Uint8Array, i * type.size));
   return out;
@@ -158,6 +158,26 @@ const ARRAYS: Record<string, ArrayCodec> = {
   fixedscaleoffset: numeric((values, { scale, offset }) =>
     values.map((value) => value / Number(scale) + Number(offset)),
   ),
+  scale_offset: {
+    ...same,
+    decode: (elements, type, _, { scale = 1, offset = 0 }) => {
+      const rounded = type.name === "float32" ? Math.fround : Number; // each step has the type of the array
+      const [by, from] = [rounded(Number(scale)), rounded(Number(offset))];
+      return pack(
+        numbers(elements, type).map((value) => rounded(rounded(value / by) + from)),
+        type,
+      );
+    },
+  },
+  cast_value: {
+    encoded: (_, shape, { data_type }) => ({ type: dtypeOf(data_type), shape }),
+    decode: (elements, type, _, { data_type, scalar_map }) => {
+      const pairs = (record(scalar_map).decode ?? []) as [unknown, unknown][];
+      const special = new Map(pairs.map(([stored, value]) => [Number(stored), value]));
+      const values = numbers(elements, dtypeOf(data_type)).map((value) => special.get(value) ?? value);
+      return pack(values, type);
+    },
+  },
   delta: numeric((values) => {
     let sum = 0;
     return values.map((value) => (sum += value));

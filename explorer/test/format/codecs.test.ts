@@ -79,6 +79,27 @@ test("codecs that change elements", async () => {
   assert.deepEqual(await decode(spec([big], "uint16", [2]), unhex("01020304")), [0x102, 0x304]);
 });
 
+test("codecs of scales and of casts", async () => {
+  const scaled = { name: "scale_offset", configuration: { scale: 10, offset: 5 } };
+  const floats = new Uint8Array(Float32Array.of(0, -20, NaN).buffer);
+  assert.deepEqual(await decode(spec([scaled, BYTES], "float32", [3]), floats), [5, 3, NaN]);
+  const tenth = { name: "scale_offset", configuration: { scale: 3 } };
+  const one = new Uint8Array(Float32Array.of(1).buffer);
+  assert.deepEqual(await decode(spec([tenth, BYTES], "float32", [1]), one), [
+    Math.fround(1 / Math.fround(3)),
+  ]);
+  assert.deepEqual(await decode(spec([scaled, BYTES], "uint8", [2]), Uint8Array.of(10, 200)), [6, 25]);
+  const cast = {
+    name: "cast_value",
+    configuration: { data_type: "int8", scalar_map: { decode: [[-128, "NaN"]] } },
+  };
+  const bytes = Uint8Array.of(0x80, 0, 100);
+  assert.deepEqual(await decode(spec([cast, BYTES], "float64", [3]), bytes), [NaN, 0, 100]);
+  assert.deepEqual(await decode(spec([scaled, cast, BYTES], "float64", [3]), bytes), [NaN, 5, 15]);
+  const unknown = { name: "cast_value", configuration: { data_type: "int7" } };
+  await assert.rejects(decodeChunk(spec([unknown, BYTES]), bytes), { kind: "codec" });
+});
+
 const sharding = (location: string, index = ["bytes"]): unknown => ({
   name: "sharding_indexed",
   configuration: { chunk_shape: [2], codecs: [BYTES], index_codecs: index, index_location: location },
