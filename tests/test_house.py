@@ -32,8 +32,8 @@ def table_of(text: str) -> dict[str, set[str]]:
 
 #: COMMON is what every room may use. NAMES is what names for users are made of.
 SETS |= table_of(r"""
-COMMON: about argument_docs arguments cf cf_times debug_info errors display engines error_kinds extras geozarr host \
-    lazy_names logs options remedies threads zarr_names
+COMMON: about argument_docs arguments cf cf_times debug_info errors display engines error_kinds extras \
+    geozarr host lazy_names logs options remedies threads zarr_names
 CORE: format storage changes chunks
 OF_REPOSITORY: repository repository.settings repository.catalog repository.session history handle
 OPERATIONS: pipeline.derivation pipeline.ingest pipeline.transform pipeline.reductions pipeline.validation \

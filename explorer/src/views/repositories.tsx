@@ -83,7 +83,7 @@ export async function summary(reader: Reader): Promise<Summary> {
 async function extent(reader: Reader, snapshot: Snapshot): Promise<string[]> {
   const { node } = firstVariable(snapshot) ?? {};
   if (!node) return [];
-  const axes = node.shape.map((_, dimension) => {
+  const axes = node.shape.map(async (_, dimension) => {
     const array = coordinate(snapshot, node, dimension);
     return array && span(reader, snapshot, array, dimensionName(node, dimension));
   });

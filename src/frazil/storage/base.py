@@ -48,7 +48,6 @@ Specification: *Storage Operations*.
 
 from __future__ import annotations
 
-import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -509,7 +508,7 @@ class Storage(StorageClassMethods["Storage"], ABC):
                 may raise, too.
         """
 
-    def folders(self) -> builtins.list[str]:
+    def folders(self) -> _List[str]:
         """List the folders at the top of the storage. A storage that has a request for them overrides this.
 
         Returns:

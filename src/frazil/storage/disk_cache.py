@@ -29,6 +29,7 @@ for longest down to 7/8 of the limit, and corrects ``usage``. A reader still has
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import logging
 import os
@@ -294,6 +295,10 @@ class CachedStorage(Storage):
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return self.inner.list(prefix)
+
+    @override
+    def folders(self) -> builtins.list[str]:
+        return self.inner.folders()
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:

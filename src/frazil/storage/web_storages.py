@@ -12,6 +12,7 @@ credentials: ``s3://bucket/prefix?region=...``, ``gs:`` or ``gcs:``, ``r2://buck
 
 from __future__ import annotations
 
+import builtins
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, override
@@ -284,6 +285,10 @@ class RedirectStorage(ReadOnlyStorage):
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return self.target().list(prefix)
+
+    @override
+    def folders(self) -> builtins.list[str]:
+        return self.target().folders()
 
     @override
     def encodes_names(self) -> bool:
