@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import icechunk
 import numpy as np
@@ -30,5 +31,5 @@ def test_scale_offset(tmp_path: Path) -> None:
             assert np.allclose(zarr.open_array(store, path=name, mode="r")[:], VALUES)
         assert np.allclose(frazil.read(readonly, name), VALUES)
         # the codec is in the stored bytes: without it, the elements are others
-        packed = zarr.open_array(readonly.store, path=name, mode="r").metadata.to_dict()["codecs"]
+        packed: Any = zarr.open_array(readonly.store, path=name, mode="r").metadata.to_dict()["codecs"]
         assert [codec["name"] for codec in packed][:2] == ["scale_offset", "bytes"]

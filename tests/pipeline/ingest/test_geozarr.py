@@ -32,7 +32,7 @@ def raster(path: Path, transform: Affine = NORTH_UP, kind: str = "Area", **more:
     return path
 
 
-def ingested(path: Path, **options: Any) -> tuple[frazil.Repository, zarr.Group]:
+def ingested(path: Path, **options: Any) -> tuple[frazil.Repository, Any]:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     ingest(str(path), repo, engine="inline", **options)
     return repo, zarr.open_group(repo.readonly_session("main").store, mode="r")
@@ -97,7 +97,7 @@ def test_levels_of_a_pyramid(tmp_path: Path, kind: str) -> None:
     repo, _ = ingested(raster(tmp_path / "a.tif", kind=kind))
     target = frazil.pipeline.Target(repo, group="levels")
     pyramid(repo, ["band_data"], to=target, factors={"y": 2, "x": 2}, levels=2, engine="inline")
-    group = zarr.open_group(repo.readonly_session("main").store, mode="r", path="levels")
+    group: Any = zarr.open_group(repo.readonly_session("main").store, mode="r", path="levels")
     (convention,) = group.attrs["zarr_conventions"]
     assert convention["schema_url"].endswith("/zarr-conventions/multiscales/refs/tags/v0.1/schema.json")
     for level in group.attrs["multiscales"]["layout"]:
@@ -112,7 +112,7 @@ def test_levels_of_a_pyramid(tmp_path: Path, kind: str) -> None:
 def test_exports(tmp_path: Path) -> None:
     repo, group = ingested(raster(tmp_path / "a.tif"))
     export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "a.zarr")), engine="inline")
-    exported = zarr.open_group(tmp_path / "a.zarr", mode="r")
+    exported: Any = zarr.open_group(tmp_path / "a.zarr", mode="r")
     assert exported["band_data"].attrs.asdict() == group["band_data"].attrs.asdict()
     export_netcdf(repo, tmp_path / "a.nc")
     with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as dataset:
