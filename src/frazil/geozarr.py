@@ -62,15 +62,15 @@ def attributes_of_raster(
 
 def without_places(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of an array without those of the places of its cells."""
-    kept = {name: value for name, value in attributes.items() if not name.startswith("spatial:")}
-    if isinstance(kept.get(CONVENTIONS), list):
-        kept[CONVENTIONS] = [each for each in kept[CONVENTIONS] if not _is_spatial(each)]
-        if not kept[CONVENTIONS]:
-            del kept[CONVENTIONS]
-    return kept
+    others = {name: value for name, value in attributes.items() if not name.startswith("spatial:")}
+    if isinstance(others.get(CONVENTIONS), list):
+        others[CONVENTIONS] = [each for each in others[CONVENTIONS] if not _is_spatial(each)]
+        if not others[CONVENTIONS]:
+            del others[CONVENTIONS]
+    return others
 
 
-def coarsened(
+def attributes_of_windows(
     attributes: Mapping[str, Any], dims: Sequence[str | None], factors: Sequence[int]
 ) -> dict[str, Any]:
     """Return the attributes of an array whose cells are windows of ``factors`` cells, one for each dimension.
@@ -94,9 +94,9 @@ def coarsened(
     places = {DIMENSIONS: names, _TRANSFORM: scaled}
     if _REGISTRATION in attributes:
         places[_REGISTRATION] = attributes[_REGISTRATION]
-    kept = without_places(attributes)
+    others = without_places(attributes)
     conventions = [each for each in attributes.get(CONVENTIONS) or () if _is_spatial(each)]
-    return {**kept, CONVENTIONS: [*kept.get(CONVENTIONS, []), *conventions], **places}
+    return {**others, CONVENTIONS: [*others.get(CONVENTIONS, []), *conventions], **places}
 
 
 def _is_spatial(convention: Any) -> bool:

@@ -23,7 +23,7 @@ from frazil.answers.kernels import STATISTICS, cells
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import require_choice
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.geozarr import MULTISCALES, coarsened
+from frazil.geozarr import MULTISCALES, attributes_of_windows
 from frazil.jobs.blocks import Budget, halved, slabs
 from frazil.jobs.engine import Engine, EngineName, least_blocks, task_count
 from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
@@ -143,7 +143,7 @@ def coarse_array(
             cell_method = f"{': '.join(dims)}: {cf.cell_method(windows.how)}"
             attributes["cell_methods"] = " ".join(filter(None, [attributes.get("cell_methods"), cell_method]))
         out = array.with_dtype(path, dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes)
-    attributes = coarsened(out.attributes, array.dims, windows.lengths)
+    attributes = attributes_of_windows(out.attributes, array.dims, windows.lengths)
     return out.with_layout(path, chunks=chunk_lengths(chunks, out, grid, "chunks"), attributes=attributes)
 
 
