@@ -16,7 +16,7 @@ from rasterio.errors import NotGeoreferencedWarning  # type: ignore[import-untyp
 from rasterio.transform import Affine  # type: ignore[import-untyped]  # the same
 
 import frazil
-from frazil.geozarr import attributes_of_raster, coarsened, without_places
+from frazil.geozarr import attributes_of_raster, attributes_of_windows, without_places
 from frazil.pipeline import export_netcdf, export_zarr, ingest, pyramid
 
 NORTH_UP = Affine(10, 0, 500_000, 0, -20, 5_000_000)
@@ -125,10 +125,10 @@ def test_attributes_of_other_programs() -> None:
     attributes = attributes_of_raster(NORTH_UP[:6], is_node=False, code="EPSG:4326")
     attributes["zarr_conventions"].append(other)
     assert [each["name"] for each in without_places(attributes)["zarr_conventions"]] == ["proj", "other"]
-    assert coarsened(attributes, ("y", "x"), (1, 1)) == attributes
+    assert attributes_of_windows(attributes, ("y", "x"), (1, 1)) == attributes
     for transform in (None, [1, 2], ["a"] * 6, {"a": 1}):
-        broken = coarsened({**attributes, "spatial:transform": transform}, ("y", "x"), (2, 2))
+        broken = attributes_of_windows({**attributes, "spatial:transform": transform}, ("y", "x"), (2, 2))
         assert "spatial:transform" not in broken
-    assert coarsened({"units": "K"}, (None, "x"), (2, 2)) == {"units": "K"}
-    scaled = coarsened({**attributes, "spatial:dimensions": ["b", "a"]}, ("a", "b"), (3, 5))
+    assert attributes_of_windows({"units": "K"}, (None, "x"), (2, 2)) == {"units": "K"}
+    scaled = attributes_of_windows({**attributes, "spatial:dimensions": ["b", "a"]}, ("a", "b"), (3, 5))
     assert scaled["spatial:transform"] == [30, 0, 500_000, 0, -100, 5_000_000]
