@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import shlex
 import signal
@@ -97,8 +98,8 @@ def ui(
         if write or static is not None or repo_url is not None:
             raise click.UsageError("a preview of files is read-only. Leave out --write, --static, --repo-url")
         with tempfile.TemporaryDirectory(prefix="frazil-preview-", ignore_cleanup_errors=True) as folder:
-            shown = _preview(output, targets, Path(folder), options, words)
-            _serve(output, shown.site, host, port, no_browser, shown.command, shown.notes)
+            files = _preview(output, targets, Path(folder), options, words)
+            _serve(output, files.site, host, port, no_browser, files.command, files.notes)
         return
     if words:
         raise click.UsageError("--concat-dim, --variables and --filter-by-keys are options of files")
@@ -165,8 +166,8 @@ def _folder(storage: Storage, location: str) -> Folder | None:
         folders = storage.folders()
     except IcechunkError:  # the folder does not exist, or the storage cannot list
         return None
-    found = map_bounded(Purpose.CATALOG_READS, exists, folders)
-    names = frozenset(name for name, is_there in zip(folders, found, strict=True) if is_there)
+    are_repositories = map_bounded(Purpose.CATALOG_READS, exists, folders)
+    names = frozenset(itertools.compress(folders, are_repositories))
     return Folder(storage.label(), names, site) if names else None
 
 

@@ -315,8 +315,10 @@ def _write(session: Session, column: Column, first: int, elements: NDArray[Any],
     """Write the rows from ``first`` to the end of a column, which then has ``size`` rows."""
     assert column.node is not None
     path, workspace, length = column.node.path, session.workspace, _text_rows(column.node)
-    document = json.loads(column.node.user_data) | {"shape": [size]}
-    if grid := document["chunk_grid"]["configuration"].get("chunk_shape"):
+    document = json.loads(column.node.user_data)
+    (size_before,), document["shape"] = document["shape"], [size]
+    grid = document["chunk_grid"]["configuration"].get("chunk_shape")
+    if grid and size < size_before:
         stored = workspace.ref_table(path).index
         workspace.delete_refs(path, stored[stored[:, 0] >= -(-size // grid[0])])
     workspace.set_node(path, json.dumps(document).encode())

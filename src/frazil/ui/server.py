@@ -131,14 +131,14 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _SiteFiles:
     """A site with its files."""
 
     site: Site
     files: files.RepositoryFiles
 
     @classmethod
-    def of(cls, site: Site) -> _Shown:
+    def of(cls, site: Site) -> _SiteFiles:
         return cls(site, files.RepositoryFiles(site.storage, site.spec_version))
 
 
@@ -187,7 +187,7 @@ class ExplorerServer(ThreadingHTTPServer):
         self.site = site
         self.host = host
         #: The only repository; None for a folder.
-        self.shown: Final = _Shown.of(site) if isinstance(site, Site) else None
+        self.site_files: Final = _SiteFiles.of(site) if isinstance(site, Site) else None
         #: A repository of the folder by its name, opened once.
         self.member: Final = cache(self._opened)
         self.assets: Final = files.assets()
@@ -203,9 +203,9 @@ class ExplorerServer(ThreadingHTTPServer):
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
 
-    def _opened(self, name: str) -> _Shown:
+    def _opened(self, name: str) -> _SiteFiles:
         assert isinstance(self.site, Folder)
-        return _Shown.of(self.site.open(name))
+        return _SiteFiles.of(self.site.open(name))
 
     @property
     def url(self) -> str:
@@ -248,13 +248,13 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: ExplorerServer
     #: The repository of the request; None before it is known, and for a folder.
-    shown: _Shown | None = None
+    site_files: _SiteFiles | None = None
 
     @property
     def site(self) -> Site:
         """The site of the request."""
-        assert self.shown is not None
-        return self.shown.site
+        assert self.site_files is not None
+        return self.site_files.site
 
     def do_GET(self) -> None:
         """Answer a request."""
@@ -302,7 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the address is not valid") from None
         folder = self.server.site
-        self.shown, member = self.server.shown, None
+        self.site_files, member = self.server.site_files, None
         if isinstance(folder, Folder) and (match := _MEMBER.fullmatch(path)):
             member, path = match[1], match[2]  # whose page is public, whether it exists or not
         name = path.removeprefix("/") or "index.html"
@@ -311,7 +311,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._require_token()
         query = dict(pairs)
         if isinstance(folder, Folder) and member in folder.names:
-            self.shown = self.server.member(member)
+            self.site_files = self.server.member(member)
         elif isinstance(folder, Folder):
             if path != "/api/info" or member is not None:
                 raise _not_found()
@@ -341,8 +341,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file_response(self, key: str, query: Mapping[str, str]) -> PageResponse:
         try:
-            assert self.shown is not None
-            content = self.shown.files.content(key)
+            assert self.site_files is not None
+            content = self.site_files.files.content(key)
         except IcechunkError as error:
             # A browser writes each status 404 into its console, also of a file that need not exist
             if error.kind is not ErrorKind.OBJECT_NOT_FOUND or "optional" not in query:
@@ -379,7 +379,7 @@ class _Handler(BaseHTTPRequestHandler):
         is_plan = self.path == "/api/plan"
         if not is_plan and self.path != "/api/apply":
             raise _not_found()
-        self.shown = self.server.shown
+        self.site_files = self.server.site_files
         change = Change.of(self._body(), is_plan=is_plan)
         arguments = change.arguments(self.site.target, is_plan=is_plan)
         if not is_plan:
@@ -500,7 +500,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _refusal(self, error: IcechunkError) -> Refusal:
         is_invalid = isinstance(error, InvalidInputError)
         status = _STATUS.get(error.kind, HTTPStatus.BAD_REQUEST if is_invalid else HTTPStatus.BAD_GATEWAY)
-        location = self.site.target.location if self.shown else "LOCATION"
+        location = self.site.target.location if self.site_files else "LOCATION"
         return Refusal(status, str(error.kind), error.for_shell(location))
 
     def _refuse(self, refusal: Refusal) -> None:

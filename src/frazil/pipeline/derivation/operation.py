@@ -377,9 +377,9 @@ class BlockRun:
     def _own_hashes(self, session: Session, array: ArrayInfo, selection: ChunkSelection) -> U64:
         """Return the hashes of the references of a result after the run."""
         counts, table = cells(array.shape, array.grid), self._table(session, array.path)
-        changed = np.concatenate([np.argwhere(selection.mask), selection.moves[0]]).astype(np.uint32)
-        if table is None or not counts or 2 * len(changed) > selection.mask.size:
+        if table is None or not counts or 2 * np.count_nonzero(selection.mask) > selection.mask.size:
             return own_hashes(session, array.path, counts)
+        changed = np.concatenate([np.argwhere(selection.mask), selection.moves[0]]).astype(np.uint32)
         # The selection has compared the hashes of all other chunks with the table.
         out = table.at(counts)[..., 2].copy()
         refs = session.workspace.refs_at(array.path, changed)
