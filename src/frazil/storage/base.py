@@ -516,6 +516,12 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: A request failed, or the storage cannot list (``object-store``).
+
+        Examples:
+            >>> storage = frazil.in_memory_storage()
+            >>> _ = storage.put("ice/repo", b"")
+            >>> storage.folders()
+            ['ice']
         """
         return sorted(
             {name for each in self.list("") for name, slash, _ in [each.key.partition("/")] if slash}
