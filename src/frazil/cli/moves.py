@@ -527,6 +527,7 @@ def ingest(
         option(metavar="PATH:KEY=VALUE,...", multiple=True, callback=args.collected(args.group_rule, dict)),
     ],
     allow: Annotated[Any, option(metavar="KIND,...", callback=args.converted(args.comma_separated, ()))],
+    refresh: bool,
     message: args.Message,
     mode: Literal["create", "append", "insert", "upsert", "backfill"] = "create",
     branch: str = "main",
@@ -566,6 +567,7 @@ def ingest(
         grow: Labelled dimensions, such as stations, that files have in any order and in part.
         groups: A rule for the files of another group: /noleap:calendar=noleap, /coarse:lat=90.
         allow: Problems to tolerate: values, unordered, overlap, duplicate, hole, variables, dtype.
+        refresh: Also compute what has changed of derived arrays, in the same commit.
         mode: How the files relate to existing data.
         branch: The branch to commit to.
         group: The group in the repository.
@@ -581,6 +583,7 @@ def ingest(
         frazil ingest 'era5/*.nc' ice --dry-run                show what the commit would change
         frazil ingest 'era5/*.nc' ice --chunks time=24         write them into one dataset
         frazil ingest 'era5/*.nc' ice --mode append            append new files
+        frazil ingest 'era5/*.nc' ice --mode append --refresh  and compute what follows from them
         frazil ingest 'gfs/*.grib2' ice --filter-by-keys typeOfLevel=isobaricInhPa
                                                                write one kind of level of GRIB files
     """
@@ -627,6 +630,7 @@ def ingest(
             containers=container,
             on_problem=on_problem,
             on_change=on_change,
+            refresh=refresh,
             message=message,
             progress=progress,
             **common,

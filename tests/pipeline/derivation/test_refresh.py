@@ -16,6 +16,7 @@ import zarr
 from tests.pipeline.derivation.machine import HALF, OPERATIONS, REACHES, negative
 
 import frazil
+from frazil.cli.main import main
 from frazil.errors import SessionStateError
 from frazil.pipeline import (
     DerivedState,
@@ -304,6 +305,11 @@ def test_an_ingest_and_a_publication_have_the_results_in_their_commit(
     result = ingest("2.nc", to, mode="append", refresh=True, engine="threads")
     assert derived(result.version).is_current
     assert zarr.open_array(result.version.session().store, path="half/data/t", mode="r").shape[0] == 3
+    repo.create_branch("command", repo.lookup_branch("main"))
+    command = ["ingest", "3.nc", "repo", "--branch", "command", "--group", "data", "--mode", "append"]
+    assert main([*command, "--refresh", "--engine", "inline"]) == 0
+    assert derived(Version.of(repo, branch="command")).is_current
+    assert repo.lookup_snapshot(repo.lookup_branch("command")).parent_id == result.version.snapshot_id
 
     def work(audit: Target) -> None:
         ingest("3.nc", Target(audit.repo, audit.branch, "data"), mode="append", **INLINE)
