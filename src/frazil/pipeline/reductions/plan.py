@@ -240,6 +240,8 @@ STORED_FROM: Final = 2 * SLAB
 _WIDTH: Final = 16
 #: The bytes of cells of a unit or a leaf, for each byte of their state.
 _UNIT_SHARE, _LEAF_SHARE = 2, 16
+#: From this share on, a unit has no more chunks only because a slab has room: a refresh reads the last unit.
+_SLAB_SHARE: Final = 64
 #: The cells of the result that have states in one chunk, if chunks of the array are smaller.
 STATE_CELLS: Final = 65_536
 #: The most columns of cells in a slab of many cells.
@@ -527,10 +529,9 @@ class FieldReduction:
     def unit(self) -> int:
         """The length of a unit."""
         chunks, size = 1, self.column * self._columns
-        while 2 * chunks * size <= SLAB or (
-            chunks * self.column < _UNIT_SHARE * self._width and 2 * chunks * size <= 8 * SLAB
-        ):
-            chunks *= 2
+        for share, most in ((_SLAB_SHARE, SLAB), (_UNIT_SHARE, 8 * SLAB)):
+            while chunks * self.column < share * self._width and 2 * chunks * size <= most:
+                chunks *= 2
         return chunks * self.step
 
     @cached_property
