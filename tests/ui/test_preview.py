@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from tests.support.buckets import S3_ACCESS_KEY, S3_SECRET_KEY
 from tests.support.patience import patience
+from tests.support.servers import ministack
 from tests.ui.serving import Client, served, tree_of
 
 import frazil
@@ -123,6 +125,36 @@ def test_only_ranges_of_references_are_given(tmp_path: Path, days: Path) -> None
             assert status(client, url, first, end) == 403, url
         upper = ref.location.replace("file://", "FILE://localhost")
         assert status(client, upper, first, end) == 403
+
+
+@pytest.mark.servers
+def test_files_of_a_bucket_and_of_a_web_server(
+    tmp_path: Path, days: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ministack() as server:
+        server.make_bucket("feed")
+        for path in days.glob("*.nc"):
+            server.storage("feed").put(f"days/{path.name}", path.read_bytes())
+        endpoint = f"http://127.0.0.1:{server.port}"
+        for name, value in {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": S3_ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": S3_SECRET_KEY,
+        }.items():
+            monkeypatch.setenv(name, value)
+        for number, (source, count) in enumerate(
+            {"s3://feed/days/*.nc": DAYS, f"{endpoint}/feed/days/d1.nc": 1}.items()
+        ):
+            place = tmp_path / str(number)
+            place.mkdir()
+            with previewed(place, source) as (client, _, folder):
+                refs = references(folder)
+                assert len(refs) == 2 * count
+                last = refs[-1]
+                assert status(client, last.location, last.offset, last.offset + last.length) == 200
+                assert status(client, last.location, 0, 8) == 403
+                assert status(client, "s3://feed/days/other.nc", last.offset, last.offset + 1) == 403
 
 
 def test_touching_and_nested_ranges_are_one(tmp_path: Path) -> None:
