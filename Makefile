@@ -29,7 +29,7 @@ test:    ## the tests for every change: a few minutes. ARGS="-k name" for pytest
 
 test-all: ## the tests of CI: also clusters, servers, Spark Connect, long property tests, all fixtures, a browser
 	@scripts/setup test
-	@scripts/test --all $(ARGS)
+	@scripts/test --all --durations=60 --durations-min=10 $(ARGS)
 
 test-weekly: ## all tests with all sets of parameters
 	@scripts/setup test
