@@ -52,7 +52,7 @@ def write_site(target: Path) -> None:
         )
     )
     (target / "assets").mkdir()
-    for name in ("iframe-worker.js", "extra.css", "extra.js"):
+    for name in ("search.js", "extra.css", "extra.js"):
         shutil.copy(Path(__file__).with_name(name), target / "assets")
     (target / "reference").mkdir()
     pages = [page for _, page in pages_of(config["nav"])]
