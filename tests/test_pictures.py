@@ -19,7 +19,7 @@ DRAWN = ("how-a-commit-works", "format-drawn", "sizes", "spark-what-runs-where")
 
 def pictures_of(page: Path) -> list[tuple[str, str]]:
     """The words and the name of each picture."""
-    return re.findall(r"!\[([^\]]*)\]\((?:[./]*docs/)?pictures/([^)]+)\)", page.read_text())
+    return re.findall(r"!\[([^\]]*)\]\((?:[./]*docs/)?pictures/([^)#]+)(?:#[\w-]+)?\)", page.read_text())
 
 
 def test_pages_use_all_pictures_and_describe_them() -> None:

@@ -2,8 +2,8 @@
 
     make pictures
 
-It runs the Python of both pages, which draws the diagrams, and photographs the explorer with the repository
-of the tutorial. Without a browser (`scripts/install-browser`), it leaves the photographs as they are.
+It runs the Python of both pages, which draws the diagrams, and photographs the explorer with their
+repositories. Without a browser (`scripts/install-browser`), it leaves the photographs as they are.
 """
 
 from __future__ import annotations
@@ -32,17 +32,23 @@ PAGES: Final = ("tutorial", "gallery")
 LARGEST: Final = 60_000
 LIMIT: Final = 600_000  # milliseconds for the browser, on a busy machine too
 
-#: A photograph: where the explorer is, the height, and a text for which the browser waits. ``before`` is the
-#: version before the newest one.
+#: A photograph: the repository, where the explorer is, the height, and a text for which the browser waits.
+#: ``before`` is the version before the newest one. The page is dark if the name ends with ``-dark``.
 VIEWS: Final = {
     "tutorial-chunks": (
+        "ocean",
         "#/v/{before}/surface_temperature?view=chunks&colour=commit",
         560,
         "Deliver 2009 again",
     ),
-    "tutorial-overview": ("#/", 620, "Last commits"),
-    "tutorial-history": ("#/history", 540, "Add a title"),
-    "tutorial-map": ("#/v/main/surface_temperature?view=data&i=44,0,0", 560, "values:"),
+    "tutorial-overview": ("ocean", "#/", 620, "Last commits"),
+    "tutorial-history": ("ocean", "#/history", 540, "Add a title"),
+    "tutorial-map": ("ocean", "#/v/main/surface_temperature?view=data&i=44,0,0", 560, "values:"),
+    "gallery-nemo": ("nemo", "#/", 560, "Last commits"),
+    "gallery-nemo-dark": ("nemo", "#/", 560, "Last commits"),
+    "gallery-grib": ("gallery", "#/v/main/grib/t?view=data", 600, "valid_time"),
+    "gallery-satellite": ("gallery", "#/v/main/meteosat/data?view=data", 600, "Point at a place"),
+    "gallery-history": ("gallery", "#/history", 480, "Cohort B"),
 }
 
 
@@ -82,25 +88,29 @@ def serve(folder: Path) -> Iterator[str]:
 
 
 def photograph(folder: Path, target: Path) -> list[Path]:
-    """Photograph the explorer of the repository of the tutorial, and return the places of the photographs."""
+    """Photograph the explorer of the repositories of the pages, and return the places of the photographs."""
     find = [str(ROOT / "scripts" / "install-browser"), "--find"]
     browser_path = subprocess.run(find, capture_output=True, text=True, check=False).stdout.strip()
     if not browser_path:
         return []
     from playwright.sync_api import sync_playwright  # only with a browser
 
-    command = [str(Path(sys.executable).with_name("frazil")), "ui", "ocean", "--static", "ocean/explorer"]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    repo = frazil.Repository.open(frazil.local_filesystem_storage(folder / "ocean"))
-    before = repo.lookup_snapshot(repo.lookup_branch("main")).parent_id
+    command = str(Path(sys.executable).with_name("frazil"))
+    before = {}
+    for name in sorted({name for name, *_ in VIEWS.values()}):
+        static = [command, "ui", name, "--static", f"{name}/explorer"]
+        subprocess.run(static, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        repo = frazil.Repository.open(frazil.local_filesystem_storage(folder / name))
+        before[name] = repo.lookup_snapshot(repo.lookup_branch("main")).parent_id
     places = []
-    with serve(folder / "ocean") as address, sync_playwright() as driver:
+    with serve(folder) as address, sync_playwright() as driver:
         flags = ["--no-sandbox", "--disable-gpu"]
         browser = driver.chromium.launch(executable_path=browser_path, args=flags, timeout=LIMIT)
-        for name, (view, height, text) in VIEWS.items():
-            page = browser.new_page(viewport={"width": 1000, "height": height})
+        for name, (repository, view, height, text) in VIEWS.items():
+            scheme = "dark" if name.endswith("-dark") else "light"
+            page = browser.new_page(viewport={"width": 1000, "height": height}, color_scheme=scheme)
             page.set_default_timeout(LIMIT)
-            page.goto(f"{address}explorer/{view.format(before=before)}")
+            page.goto(f"{address}{repository}/explorer/{view.format(before=before[repository])}")
             page.get_by_text(text).first.wait_for()
             page.wait_for_load_state("networkidle")
             place = target / f"{name}.webp"
