@@ -27,12 +27,35 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts" / "site"))  # as for a program there: `pages.py` imports its neighbour
 PAGES = runpy.run_path(str(ROOT / "scripts" / "site" / "pages.py"))
 CHECK = runpy.run_path(str(ROOT / "scripts" / "site" / "check.py"))
-#: Words of a question that nobody types into a search.
-FILLERS = re.compile(
-    r"\b(?:a|about|are|as|at|can|do|does|for|from|how|i|in|is|it|many|not|of|one|the|their|they|to|was|were|what|which"
-    r"|why|with|without)\b",
-    re.IGNORECASE,
-)
+#: What users type into the search -> the pages that answer it.
+SENTENCES = {
+    "share data with a colleague": {"explorer", "share"},
+    "append new files every day": {"ingest", "daily-pipeline", "pipelines"},
+    "GeoTIFF stack of scenes": {"ingest-formats", "gallery", "collections"},
+    "migrate from icechunk": {"coming-from-icechunk"},
+    "colleague": {"explorer", "share"},
+    "who changed this value": {"history"},
+    "how do I delete a branch": {"version-control"},
+    "how large should chunks be": {"sizes"},
+    "slow reads": {"performance", "sizes"},
+    "read from S3 with credentials": {"storage"},
+    "noleap calendar": {"arrow", "ingest", "quickstart"},
+    "undo a commit": {"history"},
+    "merge conflict": {"conflicts"},
+    "kerchunk": {"virtual-datasets"},
+    "jupyter widget": {"explorer"},
+    "CORS": {"explorer"},
+    "rename an array": {"moving"},
+    "Windows": {"storage"},
+    "kubernetes": {"deploying"},
+    "geotiff scenes": {"ingest-formats", "gallery", "collections"},
+    "query my arrays with duckdb": {"arrow"},
+    "The disk is full. What can I delete?": {"expiration", "upkeep"},
+    "is it safe to write from two processes?": {"reliability", "parallel-writes"},
+    "regrid to a lower resolution": {"transform"},
+    "remove personal data from all versions": {"withdraw"},
+    "check whether my data are corrupt": {"verify"},
+}
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 NAV = [page for _, page in PAGES["pages_of"](CONFIG["nav"])]
 
@@ -51,7 +74,7 @@ def test_the_navigation_has_every_page_and_every_public_module() -> None:
     modules = {f"reference/{module}.md" for module in PUBLIC_MODULES}
     sections = dict.fromkeys(section for section, _ in PAGES["pages_of"](CONFIG["nav"]))
     assert [*sections] == ["Home", "Tutorial", "How-to", "Explanation", "Reference"]
-    others = {f"reference/{name}.md" for name in ("error-kinds", "commands", "checks")}
+    others = {f"reference/{name}.md" for name in ("index", "error-kinds", "commands", "checks")}
     assert sorted(NAV) == sorted({path.name for path in (ROOT / "docs").glob("*.md")} | modules | others)
 
 
@@ -89,6 +112,30 @@ def test_both_builders_build_every_page(built: Path) -> None:
     assert addresses == [page.replace(".md", ".html") for page in NAV]
 
 
+def test_the_index_of_the_reference_lists_its_pages(tmp_path: Path) -> None:
+    nav: list[Any] = ["reference/index.md", {"Errors": ["a.md", "reference/b.md"]}, "c.md"]
+    (tmp_path / "reference").mkdir()
+    for page in ("a.md", "reference/b.md", "c.md"):
+        (tmp_path / page).write_text(f"# Title of {page}\n\nA [first](x.md) sentence. Another one.\n")
+    lines = PAGES["reference_index"](nav, tmp_path).splitlines()
+    assert [line for line in lines if line.startswith(("- ", "## "))] == [
+        "- [Title of c.md](../c.md): A first sentence.",
+        "## Errors",
+        "- [Title of a.md](../a.md): A first sentence.",
+        "- [Title of reference/b.md](../reference/b.md): A first sentence.",
+    ]
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+def test_pages_show_the_version_and_lead_to_their_sources(built: Path) -> None:
+    for site in (built / "site", built / "material"):
+        edit = re.findall(r'href="([^"]+)"[^>]* rel="edit"', (site / "ingest.html").read_text())
+        assert edit == [f"{CONFIG['repo_url']}/edit/main/docs/ingest.md"]
+        assert f'--version: "{frazil.__version__}"' in (site / "assets" / "extra.css").read_text()
+        assert 'href="error-kinds.html"' in (site / "reference" / "index.html").read_text()
+
+
 def open_search(page: Any) -> None:
     """Press the key until the page reacts: its script may listen only after the page has loaded."""
     while not page.locator("input:focus").count():
@@ -96,10 +143,35 @@ def open_search(page: Any) -> None:
         page.wait_for_timeout(500)
 
 
+def questions() -> dict[str, set[str]]:
+    """The questions of docs/questions.md, and the pages of their answers."""
+    rows = re.findall(r"^\| (.+\?) \| (.+) \|$", (ROOT / "docs" / "questions.md").read_text(), re.MULTILINE)
+    return {question: set(re.findall(r"\]\(([\w-]+)\.md", answer)) for question, answer in rows}
+
+
+def test_questions_have_an_answer_with_a_page() -> None:
+    assert len(questions()) > 20
+    assert all(questions().values())
+
+
+def hits_of(page: Any, sentence: str) -> list[str]:
+    """The names of the pages of the results, in their order."""
+    field, results = page.locator("input:focus"), page.locator("a[href*='?h=']")
+    field.fill("")
+    page.keyboard.press("End")
+    results.first.wait_for(state="detached")
+    field.fill(sentence)
+    page.keyboard.press("End")
+    results.first.wait_for()
+    addresses = results.evaluate_all("links => links.map(link => link.getAttribute('href'))")
+    return [address.partition(".html?")[0].rpartition("/")[2] for address in addresses]
+
+
 @pytest.mark.browser
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["site", "material"])
-def test_the_search_finds_a_page_from_a_file(built: Path, browser: Any, name: str) -> None:
+def test_the_search_finds_the_page_of_a_sentence(built: Path, browser: Any, name: str) -> None:
+    """From a file, without a request to another host, without matches inside of words."""
     page = browser.new_page()
     page.set_default_timeout(1000 * patience(20))
     requests: list[str] = []
@@ -107,8 +179,22 @@ def test_the_search_finds_a_page_from_a_file(built: Path, browser: Any, name: st
     page.goto((built / name / "reference" / "frazil.html").as_uri())
     open_search(page)
     page.keyboard.press("Control+a")
-    page.keyboard.type("climatologies")
+    page.keyboard.type("climatolog")  # the beginning of a word
     page.locator("a[href*='reduce.html']", has_text="climatolog").first.wait_for()
+    assert hits_of(page, "kerchnuk")[0] == "virtual-datasets"  # a typing error
+    assert hits_of(page, "What is CORS, and how can I use it?") == hits_of(page, "CORS")
+    found = {sentence: hits_of(page, sentence) for sentence in SENTENCES | questions()}
+    if name == "material":  # it shows all sections of a page together
+        found = {sentence: [*dict.fromkeys(hits)] for sentence, hits in found.items()}
+    wrong = [(each, found[each][:3]) for each, pages in SENTENCES.items() if not pages & {*found[each][:3]}]
+    assert wrong == []
+    for question, pages in questions().items():
+        others = [hit for hit in dict.fromkeys(found[question]) if hit != "questions"]
+        assert pages & {*others[:5]}, (question, others[:5])
+    page.goto((built / name / "explorer.html").as_uri() + "?h=how+do+I+share+with+a+colleague")
+    page.locator("mark").first.wait_for()
+    marks = page.locator("mark").evaluate_all("marks => marks.map(mark => mark.textContent.toLowerCase())")
+    assert {*marks} == {"share", "colleague"}
     page.close()
     assert [address for address in requests if not address.startswith(("file:", "blob:", "data:"))] == []
 
@@ -136,40 +222,6 @@ def test_keys_and_screen_readers_on_the_pages(built: Path, browser: Any) -> None
     red, green, blue = (int(accent.strip()[at : at + 2], 16) for at in (1, 3, 5))
     assert 0.2126 * red + 0.7152 * green + 0.0722 * blue > 140
     context.close()
-
-
-def questions() -> list[tuple[list[str], set[str]]]:
-    """The key words of each question of docs/questions.md, and the pages of its answer."""
-    rows = re.findall(r"^\| (.+)\? \| (.+) \|$", (ROOT / "docs" / "questions.md").read_text(), re.MULTILINE)
-    return [
-        (re.findall(r"[\w-]+", FILLERS.sub("", question)), set(re.findall(r"\]\(([\w-]+)\.md", answer)))
-        for question, answer in rows
-    ]
-
-
-def test_questions_have_an_answer_with_a_page() -> None:
-    assert len(questions()) > 20
-    assert all(words and pages for words, pages in questions())
-
-
-@pytest.mark.browser
-@pytest.mark.timeout(900)
-def test_the_search_finds_the_page_of_each_question(built: Path, browser: Any) -> None:
-    """Among the first five pages, besides the page of the questions itself."""
-    page = browser.new_page()
-    page.set_default_timeout(1000 * patience(20))
-    page.goto((built / "site" / "index.html").as_uri())
-    open_search(page)
-    for words, answers in questions():
-        page.keyboard.press("Control+a")
-        page.keyboard.type(" ".join(words))
-        results = page.locator(f"a[href*='?h={'+'.join(words)}']")
-        results.first.wait_for()
-        addresses = results.evaluate_all("links => links.map(link => link.getAttribute('href'))")
-        names = dict.fromkeys(address.partition(".html?")[0].rpartition("/")[2] for address in addresses)
-        first = [name for name in names if name != "questions"][:5]
-        assert answers & {*first}, (words, first)
-    page.close()
 
 
 @pytest.mark.parametrize(

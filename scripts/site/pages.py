@@ -30,6 +30,8 @@ SHOWN = {
     "src/frazil/cli/command.py": "reference/commands.md",
     "src/frazil/maintenance/verification/findings.py": "reference/checks.md",
 }
+#: The page that lists the pages of the reference.
+INDEX = "reference/index.md"
 #: The number of examples of a command.
 EXAMPLES = 3
 STUB = re.compile(r"from ([\w.]+) import \(?\s*(\w+) as \2\b")
@@ -54,6 +56,8 @@ def write_site(target: Path) -> None:
     (target / "assets").mkdir()
     for name in ("search.js", "extra.css", "extra.js"):
         shutil.copy(Path(__file__).with_name(name), target / "assets")
+    with (target / "assets" / "extra.css").open("a") as css:
+        css.write(f':root {{ --version: "{frazil.__version__}"; }}\n')
     (target / "reference").mkdir()
     pages = [page for _, page in pages_of(config["nav"])]
     modules = [page[len("reference/") : -len(".md")] for page in pages if page.startswith("reference/frazil")]
@@ -64,6 +68,8 @@ def write_site(target: Path) -> None:
     (target / "reference" / "errors").mkdir()
     for name, text in texts.items():
         (target / "reference" / f"{name}.md").write_text(text)
+    [reference] = [entry["Reference"] for entry in config["nav"] if "Reference" in entry]
+    (target / INDEX).write_text(reference_index(reference, target))
     (target / "llms.txt").write_text(llms(config, target))
 
 
@@ -190,6 +196,19 @@ def transcripts(names: list[str]) -> dict[str, list[str]]:
                 if f"{call.split(chr(10))[0]} ".startswith(f"$ frazil {name} "):
                     examples.setdefault(name, []).append(call)
     return examples
+
+
+def reference_index(nav: list[Any], target: Path) -> str:
+    """Return a page that lists the other pages of the reference, in the sections of the navigation."""
+    lines = ["# Reference", "", "The pages of the reference have facts: names, options, formats, limits.", ""]
+    for entry in sorted(nav, key=lambda entry: not isinstance(entry, str)):  # pages before sections
+        title, pages = ("", [entry]) if isinstance(entry, str) else next(iter(entry.items()))
+        lines += ["", f"## {title}", ""] if title else []
+        for page in pages:
+            if page != INDEX:
+                name, sentence = title_and_sentence((target / page).read_text())
+                lines.append(f"- [{name}](../{page}): {sentence}" if sentence else f"- [{name}](../{page})")
+    return "\n".join(lines) + "\n"
 
 
 def llms(config: dict[str, Any], target: Path) -> str:
