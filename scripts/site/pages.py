@@ -43,7 +43,7 @@ def write_site(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(ROOT / "docs", target)
     for page in target.glob("*.md"):
-        page.write_text(with_links_to_the_repository(page.read_text(), config["extra"]["repo_url"]))
+        page.write_text(with_links_to_the_repository(page.read_text(), config["repo_url"]))
     overview = target / "api.md"
     overview.write_text(
         re.sub(
@@ -56,13 +56,16 @@ def write_site(target: Path) -> None:
     (target / "assets").mkdir()
     for name in ("search.js", "extra.css", "extra.js"):
         shutil.copy(Path(__file__).with_name(name), target / "assets")
+    partials = target.with_name("theme") / "partials"
+    partials.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(__file__).with_name("source.html"), partials)
     with (target / "assets" / "extra.css").open("a") as css:
         css.write(f':root {{ --version: "{frazil.__version__}"; }}\n')
     (target / "reference").mkdir()
     pages = [page for _, page in pages_of(config["nav"])]
     modules = [page[len("reference/") : -len(".md")] for page in pages if page.startswith("reference/frazil")]
     texts = reference_pages(modules)
-    texts.update(error_pages(config["extra"]["repo_url"]))
+    texts.update(error_pages(config["repo_url"]))
     texts["commands"] = commands()
     texts["checks"] = checks()
     (target / "reference" / "errors").mkdir()

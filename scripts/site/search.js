@@ -73,12 +73,12 @@ function best(queries, index, sections) {
   }
   const list = Array.from(scores, ([number, [total, words]]) => {
     const [page] = sections[number].location.split("#");
-    return { number, page, score: total * words * (page.startsWith("reference/") ? 0.5 : 1) };
+    return { number, page, score: total * words * (/(^|\/)reference\//.test(page) ? 0.5 : 1) };
   });
   const order = (a, b) => b.score - a.score;
   const seen = {};
   for (const each of list.sort(order)) each.score *= 0.7 ** (seen[each.page] = (seen[each.page] ?? -1) + 1);
-  return list.sort(order).slice(0, 50).map(({ number }) => number);
+  return list.sort(order).slice(0, 30).map(({ number }) => number);
 }
 
 /** Return where words of a query are in a text. */
@@ -131,7 +131,7 @@ window.Worker = class SearchWorker extends EventTarget {
   }
 
   answer(type, data) {
-    setTimeout(() => {
+    queueMicrotask(() => {
       const event = new MessageEvent("message", { data: { type, data } });
       this.dispatchEvent(event);
       this.onmessage?.(event);
