@@ -8,9 +8,25 @@ const COMMON = new Set(
 );
 /** Words that are found for each other. */
 const SAME = [
-  "add append continue", "backup copy mirror", "bad broken corrupt damaged wrong", "who blame author", "calendar noleap 360_day", "check verify validate",
-  "colleague share", "credential key password secret", "cron daily schedule", "delete remove drop", "disk space storage", "duckdb sql", "fast slow speed performance",
-  "large big size huge", "migrate come switch", "moving move rename", "personal withdraw expire", "refer virtual", "undo revert rollback restore",
+  "add append continue",
+  "backup copy mirror",
+  "bad broken corrupt damaged wrong",
+  "who blame author",
+  "calendar noleap 360_day",
+  "check verify validate",
+  "colleague share",
+  "credential key password secret",
+  "cron daily schedule",
+  "delete remove drop",
+  "disk space storage",
+  "duckdb sql",
+  "fast slow speed performance",
+  "large big size huge",
+  "migrate come switch",
+  "moving move rename",
+  "personal withdraw expire",
+  "refer virtual",
+  "undo revert rollback restore",
 ].map((words) => words.split(" "));
 /** The weight of a field, and its usual number of characters. */
 const FIELDS = { title: [2.5, 60], page: [1, 60], text: [1, 1200] };
@@ -19,7 +35,11 @@ const WORD = /[\p{L}\p{N}]+(?:\.\p{N}+)*/gu;
 const wordsOf = (text) => text.normalize("NFKD").toLowerCase().match(WORD) ?? [];
 const countedWords = (query) => wordsOf(query).filter((word) => !COMMON.has(word));
 const withoutTags = (html) => html.replace(/<[^>]*>/g, (tag) => " ".repeat(tag.length));
-const stem = (word) => word.replace(/(?<=...)s$/, "").replace(/(?<=....)e$|(?<=...)(?:ed|ing)$/, "").replace(/(?<=..)y$/, "i");
+const stem = (word) =>
+  word
+    .replace(/(?<=...)s$/, "")
+    .replace(/(?<=....)e$|(?<=...)(?:ed|ing)$/, "")
+    .replace(/(?<=..)y$/, "i");
 /** A word without one of its letters: two words that share one of these differ by a typing error. */
 const variants = (word) => [word, ...Array.from(word, (_, at) => word.slice(0, at) + word.slice(at + 1))];
 
@@ -32,7 +52,8 @@ function indexOf(sections) {
     for (const [name, content] of Object.entries({ title, page, text })) {
       const [weight, usual] = FIELDS[name];
       const counts = new Map();
-      for (const word of wordsOf(withoutTags(content)).map(stem)) counts.set(word, (counts.get(word) ?? 0) + 1);
+      for (const word of wordsOf(withoutTags(content)).map(stem))
+        counts.set(word, (counts.get(word) ?? 0) + 1);
       for (const [word, count] of counts) {
         if (!index.has(word)) index.set(word, new Map());
         const value = (weight * count) / (count + 0.5 + content.length / usual);
@@ -51,7 +72,8 @@ function matches(word, index) {
   if (index.has(stem(word))) found.set(stem(word), 1);
   if (found.size === 0) {
     const near = new Set(variants(stem(word)));
-    for (const each of index.keys()) if (variants(each).some((variant) => near.has(variant))) found.set(each, 0.3);
+    for (const each of index.keys())
+      if (variants(each).some((variant) => near.has(variant))) found.set(each, 0.3);
   }
   return found;
 }
@@ -64,7 +86,8 @@ function best(queries, index, sections) {
     for (const [each, weight] of found) {
       const places = index.get(each) ?? new Map();
       const rarity = Math.log(1 + sections.length / (1 + places.size));
-      for (const [number, value] of places) values.set(number, Math.max(values.get(number) ?? 0, weight * rarity * value));
+      for (const [number, value] of places)
+        values.set(number, Math.max(values.get(number) ?? 0, weight * rarity * value));
     }
     for (const [number, value] of values) {
       const [total, words] = scores.get(number) ?? [0, 0];
@@ -78,7 +101,10 @@ function best(queries, index, sections) {
   const order = (a, b) => b.score - a.score;
   const seen = {};
   for (const each of list.sort(order)) each.score *= 0.7 ** (seen[each.page] = (seen[each.page] ?? -1) + 1);
-  return list.sort(order).slice(0, 30).map(({ number }) => number);
+  return list
+    .sort(order)
+    .slice(0, 30)
+    .map(({ number }) => number);
 }
 
 /** Return where words of a query are in a text. */
@@ -91,7 +117,11 @@ const marks = (text, stems) =>
 function forZensical(numbers, sections, stems) {
   const items = numbers.map((id) => ({
     id,
-    matches: ["title", "text"].map((field) => ({ id, field, value: { highlight: { ranges: marks(sections[id][field], stems) } } })),
+    matches: ["title", "text"].map((field) => ({
+      id,
+      field,
+      value: { highlight: { ranges: marks(sections[id][field], stems) } },
+    })),
   }));
   return { items, query: { values: [] }, pagination: { total: items.length } };
 }
@@ -103,7 +133,13 @@ function forMaterial(numbers, sections, stems, words) {
   const result = ({ location, title, text }) => {
     const plain = withoutTags(text);
     const start = Math.max(0, (marks(text, stems)[0]?.start ?? 0) - 40);
-    return { location, title: title.replace(WORD, mark), text: plain.slice(start, start + 400).replace(WORD, mark), score: 1, terms };
+    return {
+      location,
+      title: title.replace(WORD, mark),
+      text: plain.slice(start, start + 400).replace(WORD, mark),
+      score: 1,
+      terms,
+    };
   };
   const pages = new Map();
   for (const section of numbers.map((number) => sections[number])) {
