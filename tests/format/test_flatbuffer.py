@@ -15,6 +15,7 @@ from frazil.format.flatbuffer import (
     MAX_BYTES,
     NUL,
     Buffer,
+    Grid,
     GroupTexts,
     TableColumns,
     TableLayout,
@@ -98,12 +99,20 @@ def test_reservedat_even_and_uneven_distances(moved: int) -> None:
 
 def test_spaced_values_stay_inside_of_the_buffer() -> None:
     buffer = Buffer(bytes(range(16)))
-    assert (
-        buffer.gather(range(1, 12, 5), "<u4").tolist() == buffer.gather(np.array([1, 6, 11]), "<u4").tolist()
-    )
-    for places in (range(1, 14, 6), range(-1, 10, 5), range(8, -3, -5)):
+    for places in ([1, 6, 11], [1, 2, 9, 10], [0, 2, 7, 9, 14], [12, 9], [8, 10, 0, 2]):
+        grid = Grid.of(np.array(places))
+        assert grid is not None
+        assert grid.positions().tolist() == places
+        # Also where the last group has fewer positions, and a whole group would end outside.
+        kind = "<u2" if 14 in places else "<u4"
+        assert buffer.gather(grid, kind).tolist() == buffer.gather(np.array(places), kind).tolist()
+    for places in ([1, 7, 13], [-1, 4, 9], [8, 3, -2], [0, 2, 12, 14], [4, 6, -4]):
+        grid = Grid.of(np.array(places))
+        assert grid is not None
         with pytest.raises(FormatError, match="outside"):
-            buffer.gather(places, "<u4")
+            buffer.gather(grid, "<u4")
+    for places in ([0, 0], [0, 1, 3, 4, 7], [0, 1, 3, 5]):
+        assert Grid.of(np.array(places)) is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1000])
@@ -115,12 +124,11 @@ def test_tables_by_columns(count: int) -> None:
     grouped = GroupTexts.of(texts, codes, NUL)
     assert grouped is not None
     fields = ((0, "u8"), (2, "V12"), (3, "u4"), (5, "u4"))
-    columns = TableColumns(writer, fields, 6, count, 3, {3: grouped})
+    columns = TableColumns(writer, fields, count, 2, {3: grouped})
     columns.fill("f0", np.arange(count) * 2**33)
     columns.fill("f2", np.frombuffer(np.arange(count).astype("<u4").repeat(3).tobytes(), "V12"))
-    columns.fill("tail", 2, 0)
-    columns.fill("tail", np.arange(count), 1)
-    columns.fill("tail", 7, 2)
+    columns.fill("tail", np.arange(count), 0)
+    columns.fill("tail", 7, 1)
     tables = Tables(finished(writer), columns.positions)
     assert tables.scalars(0, "<u8").tolist() == (np.arange(count) * 2**33).tolist()
     assert tables.structs(2, 12).view("<u4")[:, 0].tolist() == list(range(count))
@@ -133,6 +141,42 @@ def test_tables_by_columns(count: int) -> None:
     ]
     in_turns = np.arange(1000) % 2
     assert GroupTexts.of(texts, in_turns, NUL) is None  # they would be there 500 times
+
+
+@pytest.mark.parametrize("row", [0, 1, 255, 256, 700, 999])
+@pytest.mark.parametrize("change", ["a field is absent", "another field", "another vtable", "in all groups"])
+def test_a_group_with_other_vtables(row: int, change: str) -> None:
+    """Groups are only read together if their vtables have the same content."""
+    writer = TableWriter(ROOT)
+    columns = TableColumns(writer, ((0, "u8"), (1, "u8"), (2, "u4")), 1000, 1)
+    columns.fill("f0", np.arange(1000))
+    columns.fill("f1", np.arange(1000) + 5000)
+    columns.fill("tail", np.arange(1000) + 9000)
+    data = bytearray(finished(writer).bytes.tobytes())
+    tables = columns.positions.tolist()
+    vtables = [table - int.from_bytes(data[table : table + 4], "little", signed=True) for table in tables]
+    changed = range(row % 250, 1000, 250) if change == "in all groups" else [row]
+    for each in changed:
+        if change == "a field is absent":
+            data[vtables[each] + 4 : vtables[each] + 6] = bytes(2)
+        elif change == "another vtable":  # of the neighbour, whose field 0 is 4 bytes further
+            other = vtables[each + 1 if each % 250 < 249 else each - 1]
+            data[tables[each] : tables[each] + 4] = (tables[each] - other).to_bytes(4, "little", signed=True)
+        else:
+            data[vtables[each] + 4 : vtables[each] + 6] = data[vtables[each] + 6 : vtables[each] + 8]
+    read = Tables(Buffer(bytes(data)), columns.positions)
+    values, expected = read.scalars(0, "<u8").tolist(), list(range(1000))
+    for each in changed:
+        expected[each] = {"a field is absent": 0, "another vtable": values[each]}.get(change, each + 5000)
+        if change == "another vtable":
+            table, slot = tables[each], int.from_bytes(data[other + 4 : other + 6], "little")
+            expected[each] = int.from_bytes(data[table + slot : table + slot + 8], "little")
+    assert values == expected
+    assert np.flatnonzero(~read.present(0)).tolist() == ([row] if change == "a field is absent" else [])
+    index = read.even_numbers(2, "<u4")
+    index = read.numbers(2, "<u4").values if index is None else index
+    if change != "another vtable":
+        assert index.reshape(-1).tolist() == list(range(9000, 10000))
 
 
 @pytest.mark.parametrize("change", ["nothing", "the place of one", "the length of one", "all outside"])

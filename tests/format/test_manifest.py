@@ -299,5 +299,5 @@ def test_a_million_references() -> None:
     decode_manifest(file, "m")
     decode_peak = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
-    assert encode_peak < 110e6
-    assert decode_peak < 170e6
+    assert encode_peak < 80e6
+    assert decode_peak < 150e6

@@ -55,7 +55,10 @@ class Patch:
     def rename(self, table: int, slot: int, other: int) -> None:
         """Make a field one with another slot, which the table does not have."""
         vtable = table - self.number("<i", table)
-        distance = self.number("<H", vtable + 4 + 2 * slot)
+        distance, size = self.number("<H", vtable + 4 + 2 * slot), self.number("<H", vtable)
+        if size < 6 + 2 * other:  # the NULs after a short vtable become a part of it
+            assert not any(self.number("<H", vtable + at) for at in range(size, 6 + 2 * other, 2))
+            self.put("<H", vtable, 6 + 2 * other)
         self.drop(table, slot)
         self.put("<H", vtable + 4 + 2 * other, distance)
 

@@ -93,17 +93,14 @@ def by_rank(arrays: Sequence[U32]) -> Iterator[tuple[list[int], I64 | slice, U32
 def write_coordinates(
     writer: TableWriter,
     fields: tuple[tuple[int, str], ...],
-    slots: int,
     slot: int,
     index: U32,
     texts: Mapping[int, GroupTexts] = NO_TEXTS,
 ) -> TableColumns:
     """Reserve tables with other ``fields``, and with coordinates for ``slot`` in their tails."""
-    ndim = index.shape[1]
-    tables = TableColumns(writer, (*fields, (slot, "u4")), slots, len(index), 1 + ndim, texts)
-    tables.fill("tail", ndim, 0)
+    tables = TableColumns(writer, (*fields, (slot, "u4")), len(index), index.shape[1], texts)
     for place, column in enumerate(index.T):
-        tables.fill("tail", column, 1 + place)
+        tables.fill("tail", column, place)
     return tables
 
 

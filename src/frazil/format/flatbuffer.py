@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct, pack_into
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -44,8 +44,6 @@ _CODES: Final = {"u1": "<B", "u2": "<H", "u4": "<I", "i4": "<i", "u8": "<Q"}
 _FEW_NUMBERS: Final = 8
 #: A field of up to this number of tables is gathered without looking at their distances.
 _FEW_TABLES: Final = 16
-#: With more vtables, their contents are compared.
-_FEW_VTABLES: Final = 64
 #: Shared vectors may be copied out up to this size, however small the file is.
 _SMALL: Final = 1 << 20
 _NO_ROWS: Final = np.zeros(0, np.int64)
@@ -54,7 +52,7 @@ _ABSENT: Final = [0] * 64
 
 
 #: The largest payload of a file that is read together with others.
-_MAX_JOINED_BYTES: Final = 1 << 19
+_MAX_JOINED_BYTES: Final = 1 << 17
 _ALIGNMENT: Final = 8
 
 #: The start and the end of the file of each row, int64 (n,); None for the rows of one file.
@@ -67,6 +65,48 @@ def _some(bounds: Bounds, rows: NDArray[Any] | slice) -> Bounds:
 
 def _repeated(bounds: Bounds, counts: I64) -> Bounds:
     return None if bounds is None else (np.repeat(bounds[0], counts), np.repeat(bounds[1], counts))
+
+
+class Grid(NamedTuple):
+    """Positions at equal distances, in groups at equal distances. They are read without an index of rows."""
+
+    first: int  # The first position
+    step: int  # The distance from one position to the next one of its group
+    length: int  # The number of positions
+    size: int  # The number of positions of each group. The last group may have fewer
+    stride: int  # The distance from one group to the next one
+
+    @staticmethod
+    def of(positions: I64) -> Grid | None:
+        """Return two or more positions as a grid; None if their distances differ."""
+        n, first = len(positions), int(positions[0])
+        if not (step := int(positions[1]) - first):
+            return None
+        is_end = positions[1:] - positions[:-1] != step
+        size = int(is_end.argmax()) + 1
+        if not is_end[size - 1]:
+            return Grid(first, step, n, n, 0)
+        stride = int(positions[size]) - first
+        return Grid(first, step, n, size, stride) if _repeats(positions, size, stride) else None
+
+    @property
+    def groups(self) -> int:
+        """The number of groups."""
+        return -(-self.length // self.size)
+
+    def shift(self, distance: int, slope: int = 0) -> Grid:
+        """Return positions that are ``distance`` further, and ``slope`` more for each one in its group."""
+        return Grid(self.first + distance, self.step + slope, self.length, self.size, self.stride)
+
+    def positions(self) -> I64:
+        """Return the positions."""
+        firsts = self.first + self.stride * np.arange(self.groups)
+        return (firsts[:, None] + self.step * np.arange(self.size)).reshape(-1)[: self.length]
+
+
+def _repeats(values: NDArray[Any], period: int, growth: int = 0) -> bool:
+    """Return whether each value is that of ``period`` rows before, plus ``growth``."""
+    return bool((values[period:] == values[:-period] + values.dtype.type(growth)).all())
 
 
 class Buffer:
@@ -114,26 +154,30 @@ class Buffer:
         if bounds is not None and ((positions < bounds[0]).any() or (positions + sizes > bounds[1]).any()):
             raise FormatError("a table leads out of its file")
 
-    def gather(self, positions: I64 | range, dtype: DTypeLike, bounds: Bounds = None) -> NDArray[Any]:
+    def gather(self, positions: I64 | Grid, dtype: DTypeLike, bounds: Bounds = None) -> NDArray[Any]:
         """Return the little-endian scalar (or struct, as a void dtype) at each position."""
         kind = np.dtype(dtype)
+        if isinstance(positions, Grid):
+            first, step, length, size, stride = positions
+            groups = -(-length // size)
+            inner, outer = (size - 1) * step, (groups - 1) * stride
+            low, high = first + min(inner, 0) + min(outer, 0), first + max(inner, 0) + max(outer, 0)
+            if low < 0 or high + kind.itemsize > self.size:  # or only the last group, which may have fewer
+                return self.gather(positions.positions(), dtype)
+            cells: NDArray[Any] = np.ndarray((groups, size), kind, self.bytes, first, (stride, step))
+            return cells.flatten()[:length]
         width, n = kind.itemsize, len(positions)
         if n == 0:
             return np.zeros(0, kind)
         if bounds is not None:
-            self.require_inside(np.asarray(positions), width, bounds)
+            self.require_inside(positions, width, bounds)
         low = high = int(positions[0])
-        if isinstance(positions, range):
-            low, high = min(low, positions[-1]), max(high, positions[-1])
-        elif n > 1:
+        if n > 1:
             low, high = int(positions.min()), int(positions.max())
         if low < 0 or high + width > self.size:
             raise FormatError(f"position {low if low < 0 else high} is outside of {self.size} bytes")
         if n == 1:
             return np.frombuffer(self.bytes, kind, 1, low)
-        if isinstance(positions, range):
-            values: NDArray[Any] = np.ndarray((n,), kind, self.bytes, positions[0], (positions.step,))
-            return values.copy()
         shift = width.bit_length() - 1
         if width == 1 << shift and width <= 8 and not np.any(positions & (width - 1)):
             whole: NDArray[Any] = self.bytes[: self.size >> shift << shift].view(kind)
@@ -173,7 +217,7 @@ class Tables:
     files are in the order of their files.
     """
 
-    __slots__ = ("_children", "_even", "_runs", "_shared", "bounds", "buffer", "positions")
+    __slots__ = ("_children", "_grid", "_runs", "_shared", "_slopes", "bounds", "buffer", "positions")
 
     def __init__(self, buffer: Buffer, positions: I64, bounds: Bounds = None) -> None:
         self.buffer: Final = buffer
@@ -184,22 +228,23 @@ class Tables:
         self._runs: tuple[I64, NDArray[Any], Bounds, NDArray[Any]] = _NO_ROWS, _NO_ROWS, None, _NO_ROWS
         #: The fields of all tables, if they have one vtable, or vtables of the same content.
         self._shared: list[int] | None = None
-        #: The positions, if there is one table or if many tables have equal distances.
-        self._even: range | None = None
+        #: The distances of fields from tables grow by this from one table of a group to the next one.
+        self._slopes: list[int] = _ABSENT
+        #: The positions, if there is one table or if many tables have equal distances in groups.
+        self._grid: Grid | None = None
         n = len(positions)
         if not n:  # as in most lists of a transaction log
             return
         first = int(positions[0])
         if n == 1 and bounds is None:
             # Most files have one root and few arrays. Numbers are faster than arrays of one number.
-            self._even = range(first, first + 1)
+            self._grid = Grid(first, 1, 1, 1, 0)
             self._shared = buffer.fields(first - buffer.integer(first, _READ_I4))
             return
-        step = int(positions[1]) - first if n > _FEW_TABLES and bounds is None else 0
-        if step and int(positions[-1]) - first == step * (n - 1):
-            is_even = np.count_nonzero(positions[1:] - positions[:-1] == step) == n - 1
-            self._even = range(first, first + step * n, step) if is_even else None
-        vtables = positions - buffer.gather(self._even or positions, _I4, bounds)
+        self._grid = grid = Grid.of(positions) if n > _FEW_TABLES and bounds is None else None
+        if grid is not None and 1 < grid.size < n and self._has_equal_groups(grid):
+            return
+        vtables = positions - buffer.gather(grid or positions, _I4, bounds)
         if bounds is None and np.count_nonzero(vtables == vtables[0]) == n:
             self._shared = buffer.fields(int(vtables[0]))
             return
@@ -210,10 +255,7 @@ class Tables:
         firsts = np.flatnonzero(is_first)
         if bounds is None and len(firsts) > _FEW_TABLES:  # few vtables in turns
             distinct, codes = number(vtables)
-            sizes = buffer.gather(distinct, _U2)
-            if len(distinct) > _FEW_VTABLES and (period := self._period(distinct, sizes)):
-                distinct, sizes, codes = distinct[:period], sizes[:period], codes % period
-            self._runs = distinct, sizes, None, codes
+            self._runs = distinct, buffer.gather(distinct, _U2), None, codes
             return
         starts, own = vtables[firsts], _some(bounds, firsts)
         sizes = buffer.gather(starts, _U2, own)
@@ -227,15 +269,31 @@ class Tables:
             if np.count_nonzero(contents == contents[0]) == len(contents):
                 self._shared = buffer.fields(int(starts[0]))
 
-    def _period(self, vtables: I64, sizes: NDArray[Any]) -> int:
-        """Return the number of vtables after which their contents repeat, as in ``TableColumns``; else 0."""
-        size = int(sizes[0]) & ~1
-        if not 4 <= size <= 4 + 2 * len(_ABSENT) or np.count_nonzero(sizes == sizes[0]) < len(sizes):
-            return 0
-        contents = self.buffer.gather(vtables, f"V{size}")
-        equal = np.flatnonzero(contents[1:] == contents[0])
-        period = int(equal[0]) + 1 if len(equal) else 0
-        return period if period and bool((contents[period:] == contents[:-period]).all()) else 0
+    def _has_equal_groups(self, grid: Grid) -> bool:
+        """Set the fields and return True if all groups have vtables of equal content (``TableColumns``)."""
+        buffer, size, stride = self.buffer, grid.size, grid.stride
+        distances = buffer.gather(grid, _I4)
+        if not _repeats(distances, size):
+            return False
+        vtables = self.positions[:size] - distances[:size]
+        width, low = buffer.integer(int(vtables[0]), _READ_U2) & ~1, int(vtables.min())
+        span = int(vtables.max()) + width - low
+        inside = 0 <= low <= buffer.size - span - stride * (grid.groups - 1)
+        if not 6 <= width <= 4 + 2 * len(_ABSENT) or span > stride or not inside:
+            return False
+        # Each group has its vtables at the same distance.
+        contents = buffer.gather(Grid(low, 1, grid.groups, 1, stride), f"V{span}")
+        fields = windows(contents[:1].view(np.uint8), width)[vtables - low]
+        numbers = fields.view(_U2).reshape(size, -1).astype(np.int64)
+        slopes = numbers[1] - numbers[0]
+        # Each field is in all tables or in none, and its distance grows evenly from table to table.
+        is_other = numbers != numbers[0] + slopes * np.arange(size)[:, None]
+        if is_other.any() or (contents != contents[0]).any():
+            return False
+        if slopes[0] or ((numbers[0] > 0) != (numbers[-1] > 0)).any():
+            return False
+        self._shared, self._slopes = ([*each[2:].tolist(), *_ABSENT] for each in (numbers[0], slopes))
+        return True
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -272,9 +330,9 @@ class Tables:
 
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
         """Return a scalar (or struct) field, shape (n,), with ``default`` where it is absent."""
-        even, distance = self._even, self._shared[slot] if self._shared is not None else 0
-        if even is not None and distance:
-            return self.buffer.gather(range(even.start + distance, even.stop + distance, even.step), dtype)
+        grid, distance = self._grid, self._shared[slot] if self._shared is not None else 0
+        if grid is not None and distance:
+            return self.buffer.gather(grid.shift(distance, self._slopes[slot]), dtype)
         if distance:
             return self.buffer.gather(self.positions + distance, dtype, self.bounds)
         fields = self._fields(slot)
@@ -351,31 +409,31 @@ class Tables:
     def even_numbers(self, slot: int, dtype: DTypeLike) -> NDArray[Any] | None:
         """Return vectors of a few numbers as a matrix, if all of them are stored in the same way.
 
-        This is so if the tables have equal distances from each other, and each vector has the same distance
-        from its table, and the same length. ``numbers`` reads other vectors.
+        This is so if the tables have equal distances from each other in groups, all vectors have the same
+        length, and all groups have the same distances to them. ``numbers`` reads other vectors.
         """
-        even, distance = self._even, self._shared[slot] if self._shared is not None else 0
-        if even is None or len(self) == 1 or not distance:
+        grid, distance = self._grid, self._shared[slot] if self._shared is not None else 0
+        if grid is None or grid.length == 1 or not distance:
             return None
-        n, kind = len(self), np.dtype(dtype)
-        place = range(even.start + distance, even.stop + distance, even.step)
+        place, kind = grid.shift(distance, self._slopes[slot]), np.dtype(dtype)
         offsets = self.buffer.gather(place, _U4)
-        start = int(offsets[0])
-        if np.count_nonzero(offsets == start) < n:
+        slope = int(offsets[1]) - int(offsets[0])
+        if (offsets[: grid.size] != int(offsets[0]) + slope * np.arange(grid.size)).any():
             return None
-        place = range(place.start + start, place.stop + start, even.step)
+        if grid.size < grid.length and not _repeats(offsets, grid.size):
+            return None
+        place = place.shift(int(offsets[0]), slope)
         counts = self.buffer.gather(place, _U4)
         few = int(counts[0])
         # Vectors that overlap are left to ``numbers``, which limits the copies.
-        if few > _FEW_NUMBERS or 4 + few * kind.itemsize > abs(even.step):
+        width, group = 4 + few * kind.itemsize, (grid.size - 1) * abs(place.step)
+        if few > _FEW_NUMBERS or width > abs(place.step) or np.count_nonzero(counts == few) < len(self):
             return None
-        if np.count_nonzero(counts == few) < n:
+        if grid.groups > 1 and group + width > abs(grid.stride):
             return None
-        matrix = np.empty((n, few), kind)
+        matrix = np.empty((len(self), few), kind)
         for column in range(few):
-            shift = 4 + column * kind.itemsize
-            place_of = range(place.start + shift, place.stop + shift, even.step)
-            matrix[:, column] = self.buffer.gather(place_of, kind)
+            matrix[:, column] = self.buffer.gather(place.shift(4 + column * kind.itemsize), kind)
         return matrix
 
     def children(self, slot: int) -> tuple[Tables, I64]:
@@ -413,7 +471,9 @@ class Tables:
     def _fields(self, slot: int) -> I64:
         """Return the position of the field in each table, 0 where it is absent."""
         if self._shared is not None:
-            distance = self._shared[slot]
+            distance, slope = self._shared[slot], self._slopes[slot]
+            if slope and self._grid is not None:
+                return self._grid.shift(distance, slope).positions()
             return self.positions + distance if distance else np.zeros(len(self), np.int64)
         if not len(self):
             return _NO_ROWS
@@ -511,7 +571,7 @@ class GroupTexts:
     rows: Ragged  # The texts of all groups
     groups: I64  # The group of each text
     places: I64  # The distance of each text from the first one of its group
-    table_places: I64  # The distance of the text of each table
+    table_places: NDArray[np.int32]  # The distance of the text of each table
     room: int  # The bytes of the texts of a group
 
     @staticmethod
@@ -531,109 +591,117 @@ class GroupTexts:
         if room * len(first_of) > int(strides.sum()) * 5 // 4 + _REPEATED * len(codes):
             return None
         own = rows.take(codes[firsts])
-        return GroupTexts(own, groups, places, places[np.cumsum(is_new) - 1], room)
+        own_places = np.repeat(places.astype(np.int32), np.diff(firsts, append=len(codes)))
+        return GroupTexts(own, groups, places, own_places, room)
 
 
 NO_TEXTS: Final[Mapping[int, GroupTexts]] = {}
 
 
-@lru_cache(maxsize=1024)
+#: The type of each column of a group, its first position, and the distance from table to table.
+type _Columns = Mapping[str, tuple[np.dtype[Any], int, int]]
+
+
+@lru_cache(maxsize=64)
 def _group_layout(
-    fields: tuple[tuple[int, str], ...], slots: int, size: int, tail: int, rooms: tuple[tuple[int, int], ...]
-) -> NDArray[Any]:
-    """Return one group of ``TableColumns``: its vtables and distances to them, and room for the rest."""
+    fields: tuple[tuple[int, str], ...], size: int, is_only: bool, tail: int
+) -> tuple[U8, _Columns]:
+    """Return a group of tables without values and texts, but with all other distances, and its columns."""
     kinds = {f"f{slot}": np.dtype(kind).newbyteorder("<") for slot, kind in fields}
     has_one = all(kind.itemsize == 4 for kind in kinds.values())
-    vtables = np.zeros((1 if has_one else size, 2 + slots + slots % 2), _U2)
-    columns: list[tuple[str, Any, int]] = [
-        (name, (kind, size), kind.itemsize) for name, kind in kinds.items()
-    ]
-    columns.sort(key=lambda column: column[2] % 8)
-    columns.append(("tail", (_U4, (size, tail)), 4))
-    columns += [(f"text{slot}", (np.uint8, room), 4) for slot, room in rooms]
-    places, formats = {"vtables": 0, "distances": vtables.nbytes}, [(_U2, vtables.shape), (_I4, size)]
-    end = vtables.nbytes + 4 * size
-    for name, kind, width in columns:
-        places[name] = end = end + -end % (8 if width == 8 else 4)
-        formats.append(kind)
-        end += np.dtype(kind).itemsize
-    layout: Any = {
-        "names": [*places],
-        "formats": formats,
-        "offsets": [*places.values()],
-        "itemsize": end + -end % 8,
-    }
-    group: NDArray[Any] = np.zeros(1, np.dtype(layout))
-    numbers = np.arange(size)
+    # One group has no other one with the same vtables, so its tables have one vtable, and their own fields.
+    in_rows = is_only and not has_one
+    slots = 1 + max(slot for slot, _ in fields)
+    vtables = np.zeros((1 if has_one or in_rows else size, 2 + slots + slots % 2), _U2)
+    end = start = vtables.nbytes + -vtables.nbytes % 8
+    order = [("distances", _I4), *sorted(kinds.items(), key=lambda item: item[1].itemsize % 8)]
+    places = dict[str, int]()
+    for name, kind in (*order, ("tail", np.dtype(f"V{4 + 4 * tail}"))):
+        places[name] = end = end + -end % (8 if kind.itemsize == 8 else 4)
+        end += kind.itemsize * (1 if in_rows else size)
+    row = end - start + -(end - start) % 8 if in_rows else 0
+    end = max(end, start + row * size)
+    columns = {name: (kind, places[name], row or kind.itemsize) for name, kind in order}
+    columns["tail"] = _U4, places["tail"], row or 4 + 4 * tail
+    content, numbers = np.zeros(end + -end % 8, np.uint8), np.arange(size)
+    (_, table, step), (_, vector, tail_step) = columns["distances"], columns["tail"]
     for slot, _ in fields:
-        shift = (kinds[f"f{slot}"].itemsize - 4) * numbers[: len(vtables)]
-        vtables[:, 2 + slot] = places[f"f{slot}"] - places["distances"] + shift
-    vtables[:, 0], vtables[:, 1] = 4 + 2 * slots, vtables[:, 2:].max(axis=1) + 4
-    group["vtables"] = vtables
-    group["distances"] = places["distances"] + (4 if has_one else 4 - vtables.strides[0]) * numbers
-    return group
+        _, place, own = columns[f"f{slot}"]
+        vtables[:, 2 + slot] = place - table + (own - step) * numbers[: len(vtables)]
+    vtables[:, 0], vtables[:, 1] = 4 + 2 * slots, row or vtables[:, 2:].max(axis=1) + 4
+    content[: vtables.nbytes] = vtables.reshape(-1).view(np.uint8)
+    vtable_step = vtables.strides[0] if len(vtables) > 1 else 0
+    last = columns[f"f{fields[-1][0]}"]
+    for (kind, place, own), values in (
+        (columns["distances"], table + (step - vtable_step) * numbers),
+        (last, vector - last[1] + (tail_step - last[2]) * numbers),
+        (columns["tail"], tail),
+    ):
+        np.ndarray((size,), kind, content, place, (own,))[:] = values
+    return content, columns
 
 
 class TableColumns:
     """Tables of one shape whose fields are stored column by column, in groups.
 
     A table is only the distance to its vtable. The fields of a group follow its tables, each as a column.
-    Then come small vectors (the ``tail``, such as the coordinates of a chunk, with this number of words
-    each), and texts. So bytes that are alike are together, and distances are the same in all groups. The
-    vector of offsets to the tables has equal elements in a group. All this compresses well. Fields of 8 bytes
-    have another distance from each table of a group, so each has its own vtable, the same in all groups.
+    Then come small vectors of ``tail`` numbers (such as the coordinates of a chunk) for the last field, and
+    texts. So bytes that are alike are together, and distances are the same in all groups. The vector of
+    offsets to the tables has equal elements in a group. All this compresses well. Fields of 8 bytes have
+    another distance from each table of a group, so each has its own vtable, the same in all groups.
     """
 
-    __slots__ = ("_count", "_groups", "_size", "_start", "_texts", "positions")
+    __slots__ = ("_columns", "_count", "_part", "_size", "_start", "_stride")
 
     def __init__(
         self,
         writer: TableWriter,
         fields: tuple[tuple[int, str], ...],
-        slots: int,
         count: int,
         tail: int,
         texts: Mapping[int, GroupTexts] = NO_TEXTS,
     ) -> None:
         self._count, self._size = count, _group_size(count)
-        rooms = tuple((slot, each.room) for slot, each in texts.items())
-        group = _group_layout(fields, slots, self._size, tail, rooms)
-        part, self._start = writer.reserve(-(-count // self._size) * group.nbytes, 8)
-        self._groups = part.view(group.dtype)
-        for name in ("vtables", "distances"):
-            self._groups[name] = group[name]
-        #: The position of each table.
-        self.positions: Final = self.places("distances")
-        self.link(fields[-1][0], self.places("tail"))
+        groups = -(-count // self._size)
+        content, self._columns = _group_layout(fields, self._size, groups == 1, tail)
+        self._stride = len(content) + sum(each.room + -each.room % 8 for each in texts.values())
+        self._part, self._start = writer.reserve(groups * self._stride, 8)
+        self._part.reshape(groups, self._stride)[:, : len(content)] = content
+        place = len(content)
         for slot, each in texts.items():
-            first = self._firsts(f"text{slot}")
-            write_rows(part, first[each.groups] + each.places - self._start, each.rows)
-            groups = np.arange(count) // self._size
-            self.link(slot, first[groups] + each.table_places)
+            write_rows(self._part, each.groups * self._stride + place + each.places, each.rows)
+            _, field, step = self._columns[f"f{slot}"]
+            distances = place - field - step * np.arange(self._size, dtype=np.int32)
+            self.fill(f"f{slot}", each.table_places + np.resize(distances, count))
+            place += each.room + -each.room % 8
 
-    def _firsts(self, name: str) -> I64:
-        """Return the position of a column in each group."""
-        fields: Any = self._groups.dtype.fields
-        start: int = fields[name][1]
-        return self._start + start + self._groups.dtype.itemsize * np.arange(len(self._groups))
+    @property
+    def positions(self) -> I64:
+        """The position of each table."""
+        return self._places("distances")
 
-    def places(self, name: str) -> I64:
+    def _places(self, name: str) -> I64:
         """Return the position of each element of a column."""
-        step = self._groups.dtype[name].itemsize // self._size
-        return (self._firsts(name)[:, None] + np.arange(self._size) * step).reshape(-1)[: self._count]
+        _, place, step = self._columns[name]
+        return Grid(self._start + place, step, self._count, self._size, self._stride).positions()
 
-    def fill(self, name: str, values: ArrayLike, at: int | None = None) -> None:
-        """Store the values of a column: of a field, such as ``f0``, or of one word of the tail."""
-        column = self._groups[name] if at is None else self._groups[name][:, :, at]
-        whole = self._count // self._size
-        rows, split = np.broadcast_to(values, self._count), whole * self._size
-        column[:whole] = rows[:split].reshape(whole, self._size)
-        if split < self._count:
-            column[whole, : self._count - split] = rows[split:]
+    def fill(self, name: str, values: ArrayLike, at: int = 0) -> None:
+        """Store the values of a column: of a field, such as ``f0``, or of a number of the tail."""
+        kind, place, step = self._columns[name]
+        place += 4 + 4 * at if name == "tail" else 0
+        rows, whole = np.asarray(values), self._count // self._size
+        for first, groups, size in ((0, whole, self._size), (whole, 1, self._count % self._size)):
+            if groups * size:
+                shape, steps = (groups, size), (self._stride, step)
+                cells = np.ndarray(shape, kind, self._part, place + first * self._stride, steps)
+                start = first * self._size
+                cells[:] = rows[start : start + groups * size].reshape(shape) if rows.ndim else rows
 
-    def link(self, slot: int, targets: I64) -> None:
+    def link(self, slot: int, targets: NDArray[Any]) -> None:
         """Let an offset field lead to ``targets``, positions after the tables."""
-        self.fill(f"f{slot}", targets - self.places(f"f{slot}"))
+        distances = self._places(f"f{slot}")
+        np.subtract(targets, distances, out=distances)
+        self.fill(f"f{slot}", distances)
 
 
 def write_rows(part: U8, places: I64, rows: Ragged) -> None:

@@ -171,7 +171,7 @@ def encode_manifest(
     left = list(_write_refs(writer, refs, arrays, whole, texts))
     for slot, (rows, _, end) in texts.items():
         if own := [(codes, tables_of) for at, codes, tables_of in left if at == slot]:
-            targets = writer.vectors(rows, end)
+            targets = writer.vectors(rows, end).astype(np.uint32)
             for codes, tables_of in own:
                 tables_of.link(slot, targets[codes])
     return seal(writer.finish(root), FileType.MANIFEST, spec_version=spec_version, level=level)
@@ -215,7 +215,7 @@ def _write_refs(
                 for slot, each in codes.items()
                 if (group := GroupTexts.of(texts[slot][0], each, texts[slot][2])) is not None
             }
-            columns = write_coordinates(writer, tuple(fields.items()), 10, _INDEX, index[part], grouped)
+            columns = write_coordinates(writer, tuple(fields.items()), _INDEX, index[part], grouped)
             if _OFFSET in fields:
                 columns.fill(f"f{_OFFSET}", whole.offset[chosen])
                 columns.fill(f"f{_LENGTH}", whole.length[chosen])

@@ -104,7 +104,7 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
         vectors = OffsetVectors(writer, list(map(len, arrays)))
         entries.link(_CHUNKS, vectors.positions)
         for _, rows, index in by_rank(arrays):
-            vectors.lead(write_coordinates(writer, (), 1, _COORDS, index).positions, rows)
+            vectors.lead(write_coordinates(writer, (), _COORDS, index).positions, rows)
     else:
         root[_CHUNK_LISTS] = writer.no_elements()
     if moves := sorted(log.moves, key=lambda move: move.target.split("/")):
