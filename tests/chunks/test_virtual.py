@@ -8,7 +8,7 @@ import pytest
 from tests.chunks.stand_ins import Foreign
 
 from frazil.chunks.reader import ChunkReader
-from frazil.chunks.virtual import Container, VirtualSources, normalized
+from frazil.chunks.virtual import Container, VirtualSources, normalized, normalized_all
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import VirtualRef
 from frazil.storage.memory import MemoryStorage
@@ -69,6 +69,8 @@ def sources(authorised: Sequence[str] = (), foreign: Foreign | None = None) -> V
 def test_locations_are_normalized(location: str, expected: str) -> None:
     assert normalized(location) == expected
     assert normalized(expected) == expected
+    for many in ([location], ["s3://b/k", location], [expected, location, "s3://b/x\nfile:/y"]):
+        assert normalized_all(many) == list(map(normalized, many))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,12 @@ def test_locations_are_normalized(location: str, expected: str) -> None:
     ["", "/data/x", "s3:/b/k", "s3:///k", "s3://", "://b/k", "file:///data/%00", "file:///data/..%2fx"],
 )
 def test_what_is_no_url_is_refused(location: str) -> None:
-    for call in (normalized, sources().find_container, sources().resolve):
+    for call in (
+        normalized,
+        lambda each: normalized_all(["s3://b/k", each]),
+        sources().find_container,
+        sources().resolve,
+    ):
         with pytest.raises(InvalidInputError) as error:
             call(location)
         assert error.value.kind == ErrorKind.INVALID_VIRTUAL_REF

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.chunks.virtual import Container, VirtualSources, normalized
+from frazil.chunks.virtual import Container, VirtualSources, normalized, normalized_all
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualObjects, VirtualRef
@@ -35,15 +35,14 @@ def normalized_locations(
     has_container = np.zeros(len(locations), np.bool_)
     for container in sources.containers:
         has_container |= _is_plainly_in(container, locations)
-    rest = np.flatnonzero(~has_container).tolist()
-    if not rest:
+    is_other = ~has_container
+    if not is_other.any():
         return locations, has_container
-    stored = list(locations)
-    others = list(map(normalized, map(locations.__getitem__, rest)))
-    for row, location in zip(rest, others, strict=True):
-        stored[row] = location
-    has_container[rest] = sources.matching(others) if validate else True
-    return stored, has_container
+    others = normalized_all(list(compress(locations, is_other.tolist())))
+    has_container[is_other] = sources.matching(others) if validate else True
+    stored = np.array(locations, object)
+    stored[is_other] = others
+    return stored.tolist(), has_container
 
 
 def _is_plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]:
