@@ -4,6 +4,7 @@ from frazil.history.reports import StateChange as StateChange
 from frazil.history.reports import UndoPlan as UndoPlan
 from frazil.maintenance.doctor import DoctorFinding as DoctorFinding
 from frazil.maintenance.doctor import DoctorReport as DoctorReport
+from frazil.maintenance.hold_backs import Hold as Hold
 from frazil.maintenance.plan import ChunkStorageStats as ChunkStorageStats
 from frazil.maintenance.plan import GarbageFile as GarbageFile
 from frazil.maintenance.plan import GarbageFiles as GarbageFiles

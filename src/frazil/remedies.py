@@ -29,6 +29,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "compact": Operation("Repository.upkeep.compact", "compact {at}@{branch}", is_plan=True),
     "create": Operation("Repository.create", "init {at}"),
     "delete_tag": Operation("Repository.delete_tag", "tag {at} {tag} --delete"),
+    "end_hold": Operation("Repository.upkeep.end_hold", "hold {at} --end {name}", is_plan=True),
     "exists": Operation("Repository.exists", "status {at}"),
     "feature_flags": Operation("Repository.feature_flags", "inspect {at} --repo"),
     "fetch_config": Operation("Repository.fetch_config", "config {at}"),

@@ -249,6 +249,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("compact", "upkeep", "merge small and mostly unused chunk files"),
         Verb("rewrite-manifests", "upkeep", "write the manifests of a branch again"),
         Verb("forget", "upkeep", "withdraw data from all versions"),
+        Verb("hold", "upkeep", "hide data of a branch until a date"),
         Verb("doctor", "upkeep", "show what makes a repository slow, expensive or unsafe"),
         Verb("lease", "upkeep", "list or end the leases that hold back `collect`"),
         Verb("verify", "upkeep", "look for damaged and missing files of a repository"),
@@ -296,6 +297,7 @@ _OTHER_WORDS: Final = {
     "rollback": "undo",
     "append": "ingest",
     "jobs": "job status",
+    "embargo": "hold",
 }
 
 #: The author of commits, in the ``meta`` of click's context.

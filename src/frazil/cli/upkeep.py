@@ -16,7 +16,16 @@ import frazil
 from frazil.cli import arguments as args
 from frazil.cli.cells import SELECTION, indices_of
 from frazil.cli.command import Output, argument, option, picked, table, verb
-from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, clock, confirm, storage_of
+from frazil.cli.opening import (
+    SHORT,
+    BranchChange,
+    OpenTarget,
+    author_metadata,
+    clock,
+    confirm,
+    emit_tip,
+    storage_of,
+)
 from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, MissingExtraError, RepositoryNotFoundError
 from frazil.format.ids import REPO
@@ -25,6 +34,7 @@ from frazil.handle.opening import HandleOptions, opened_before
 from frazil.handle.repository import Repository
 from frazil.jobs.progress import Progress, size
 from frazil.maintenance.doctor import DoctorFinding
+from frazil.maintenance.plan import plain
 from frazil.maintenance.verification.files import read_finding
 from frazil.maintenance.verification.findings import LEVELS, Severity, VerificationReport, VerifyLevel, checks
 from frazil.maintenance.verification.repo_state import newest_readable
@@ -34,6 +44,7 @@ from frazil.storage.disk_cache import cache_limit, cache_usage, clear_cache
 
 #: The check of derived arrays, which needs the packages of pipelines.
 _DERIVED: Final = "derived-array"
+_Selections = Annotated[tuple[str, ...], argument(metavar="[SLICE]...", nargs=-1)]
 _Count = Annotated[int, option(metavar="N", default=0)]
 
 
@@ -230,7 +241,7 @@ def compact(
 def forget(
     output: Output,
     target: args.AnyTarget,
-    selections: Annotated[tuple[str, ...], argument(metavar="[SLICE]...", nargs=-1)],
+    selections: _Selections,
     all_versions: bool,
     source: Annotated[tuple[str, ...], option(metavar="URL", multiple=True)],
     follow: bool,
@@ -270,13 +281,8 @@ def forget(
         return _emit_certificates(output, upkeep.certificates())
     if not (all_versions or dry_run):
         raise click.UsageError("a withdrawal changes all versions: pass --all-versions, or --dry-run")
-    data: dict[str, Any] = {} if target.path is None else {opened.path: None}
-    if selections:
-        session = opened.session()
-        texts = (SELECTION.convert(each, None, None) for each in selections)
-        data = {opened.path: [indices_of(session, opened.path, each) for each in texts]}
     with output.progress("forget") as bar:
-        plan = upkeep.forget(data, sources=source, follow=follow, progress=bar)
+        plan = upkeep.forget(_data(opened, selections), sources=source, follow=follow, progress=bar)
         report = plan.report
     counts = report.counts
     if dry_run:
@@ -290,6 +296,68 @@ def forget(
     with bar or nullcontext():
         certificate = plan.apply()
     return _emit_certificates(output, [certificate])
+
+
+def _data(opened: OpenTarget, selections: tuple[str, ...]) -> dict[str, Any]:
+    """Return the boxes of a path for `Upkeep.forget`; none without a path."""
+    if not selections:
+        return {} if opened.target.path is None else {opened.path: None}
+    session = opened.session()
+    texts = (SELECTION.convert(each, None, None) for each in selections)
+    return {opened.path: [indices_of(session, opened.path, each) for each in texts]}
+
+
+@verb("hold", commits=True)
+def hold(
+    output: Output,
+    target: args.AnyTarget,
+    selections: _Selections,
+    until: args.Time,
+    name: Annotated[str | None, option(metavar="NAME")],
+    end: Annotated[str | None, option(metavar="NAME")],
+    conflicts: Annotated[Literal["refuse", "keep", "restore"], option(default="refuse")],
+    dry_run: args.DryRun,
+    yes: args.Yes,
+) -> None:
+    """Hide data of a branch until a date, or list what is hidden.
+
+    PATH is an array or a group, and SLICE selects cells as in `frazil forget`. Readers of the branch see the
+    fill value. The data stay stored, and readers of older versions and of tags see them. Nothing happens by
+    itself at the date: `frazil doctor` then names the hold-back, and --end brings the data back.
+
+    Args:
+        until: The date: 2027-06-01.
+        name: A name for the hold-back.
+        end: End the hold-back with this name. What others have written since stays.
+        conflicts: With --end, for cells that others have written since: end with an error (refuse), keep the
+            values of others (keep), or restore the old values (restore).
+
+    Examples:
+        frazil hold ice:t 2:5 --until 2027-06-01 --name season   hide cells of `main`
+        frazil hold ice                                          list the hold-backs
+        frazil hold ice --end season --dry-run                   show what the end brings back
+    """
+    change = BranchChange(output, target, dry_run)
+    upkeep, branch, further = change.repo.upkeep, change.branch, []
+    if end is not None:
+        plan: Any = upkeep.end_hold(end, conflicts=conflicts)
+        branch = plan.report.branch
+        question = f"Replace what others have written into {', '.join(plan.report.what)}?"
+        confirm(output, question, yes=yes or dry_run or conflicts != "restore")
+    elif until is not None and name is not None:
+        plan = upkeep.hold(_data(change.opened, selections), until=until, name=name, branch=branch)
+        further = [f"{each} shows the data" for each in plan.report.visible]
+    elif selections or until or name:
+        raise click.UsageError("a hold-back needs a date and a name: pass --until and --name")
+    else:
+        rows = [
+            (each.name, each.branch, f"{clock(each.until)}", ", ".join(each.what)) for each in upkeep.holds()
+        ]
+        output.emit(list(map(plain, upkeep.holds())), table(rows) if rows else ["no hold-backs"])
+        return
+    before = change.repo.lookup_branch(branch)
+    plan.apply()
+    emit_tip(output, change.repo, branch, before, dry_run=dry_run, further=further, hold=plan.as_dict())
 
 
 def _emit_certificates(output: Output, certificates: list[frazil.ops.WithdrawalCertificate]) -> int:

@@ -35,7 +35,7 @@ from frazil.handle.opening import (
     repository_exists,
     saved_config,
 )
-from frazil.handle.sessions import Sessions, SubHandle, readonly_session_of
+from frazil.handle.sessions import Integration, SubHandle, readonly_session_of
 from frazil.handle.version_history import VersionHistory, ref_rows
 from frazil.maintenance.plan import ChunkStorageStats, GCSummary
 from frazil.repository.asynchronous import awaitable, awaitable_class
@@ -95,9 +95,9 @@ class SubHandleAttribute[T: SubHandle]:
     def __get__(self, repo: None, owner: type) -> type[T]: ...
 
     @overload
-    def __get__(self, repo: Sessions, owner: type) -> T: ...
+    def __get__(self, repo: Integration, owner: type) -> T: ...
 
-    def __get__(self, repo: Sessions | None, owner: type) -> T | type[T]:
+    def __get__(self, repo: Integration | None, owner: type) -> T | type[T]:
         class_ = self._class_of()
         if repo is None:
             return class_
@@ -107,7 +107,7 @@ class SubHandleAttribute[T: SubHandle]:
 
 
 @checks_arguments
-class Repository(VersionHistory, Sessions, Administration, FileInspection, DetachedMerges):
+class Repository(VersionHistory, Administration, FileInspection, DetachedMerges):
     """A versioned Zarr hierarchy with branches and tags.
 
     Use ``create``, ``open`` or ``open_or_create`` to get a handle. A handle holds caches, but no lock and no

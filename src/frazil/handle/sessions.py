@@ -54,7 +54,7 @@ from frazil.repository.catalog.history_records import (
     batches_brought,
     with_records,
 )
-from frazil.repository.catalog.repo_changes import resolve_id, snapshot_named
+from frazil.repository.catalog.repo_changes import RefEdit, resolve_id, snapshot_named
 from frazil.repository.catalog.repo_update import RepoChange, newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import MICROSECOND, from_datetime, now_us
@@ -366,7 +366,7 @@ class Sessions(RepositoryBase):
 class SubHandle:
     """Methods of one kind for a handle: ``Repository.history`` and ``Repository.upkeep``."""
 
-    def __init__(self, repo: Sessions) -> None:
+    def __init__(self, repo: Integration) -> None:
         self._repo = repo
 
 
@@ -390,6 +390,9 @@ class IntegrationPlan:
     batches: tuple[StreamBatch, ...] = ()
     #: The detached snapshots that the commit replaces.
     merged: tuple[bytes, ...] = ()
+    #: Makes further changes, and the changes of refs in the update of the commit, from its id.
+    edit: Callable[[Workspace], None] | None = None
+    refs: RefEdit | None = None
 
     def carry(self, context: Context, info: RepoInfo, tip: bytes, solver: ConflictSolver) -> Workspace:
         """Return a workspace on the snapshot ``tip`` with the changes."""
@@ -398,7 +401,10 @@ class IntegrationPlan:
         changes = change_set_between(edits, _version(before), _version(after))
         among = {*edits.chunks, *edits.updated, *edits.deleted, *edits.created}
         theirs = _difference(context, info, before, current, among)
-        return carry_changes(before, current, changes, theirs, _version(current), solver, self.end)
+        work = carry_changes(before, current, changes, theirs, _version(current), solver, self.end)
+        if self.edit is not None:
+            self.edit(work)
+        return work
 
     def commit_metadata(self) -> dict[str, Any]:
         """Return the metadata of the commit under ``__frazil``."""
@@ -415,7 +421,7 @@ class IntegrationPlan:
         return with_records(info, records) if records else info.metadata
 
 
-def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
+def commit_named(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     """Return a snapshot and its parent. Raise an error if its own changes are not known."""
     entry = info.snapshots.entry(repo_changes.require_snapshot(info, snapshot_named(info, name)))
     if entry.parent is None:
@@ -513,7 +519,7 @@ _TRIES: Final = 1000
 _TOO_LATE: Final = {ErrorKind.COMMIT_CONFLICT, ErrorKind.BRANCH_UPDATE_CONFLICT}
 
 
-class Integration(RepositoryBase):
+class Integration(Sessions):
     """Methods of ``Repository`` that merge, cherry-pick and revert."""
 
     def merge(
@@ -639,7 +645,7 @@ class Integration(RepositoryBase):
         """
 
         def plan(info: RepoInfo, _tip: bytes) -> IntegrationPlan:
-            entry, parent = _commit_named(self._context, info, snapshot)
+            entry, parent = commit_named(self._context, info, snapshot)
             batches = tuple((*batch, True) for batch in batches_between(info, parent, entry.id))
             origin = {"cherry_picked": id_to_text(entry.id)}
             return IntegrationPlan(parent, entry.id, entry.message, origin, batches=batches)
@@ -686,7 +692,7 @@ class Integration(RepositoryBase):
         """
 
         def plan(info: RepoInfo, _tip: bytes) -> IntegrationPlan:
-            entry, parent = _commit_named(self._context, info, snapshot)
+            entry, parent = commit_named(self._context, info, snapshot)
             text, origin = f'Revert "{entry.message}"', {"reverted": id_to_text(entry.id)}
             return IntegrationPlan(entry.id, parent, text, origin)
 
@@ -721,10 +727,10 @@ class Integration(RepositoryBase):
                     expires_at = now_us() + context.settings.session_lifetime // MICROSECOND
                     own, update_us = dict(self._default_metadata), newest_update(info)
                     state = SessionState(work, branch, SessionMode.writable, expires_at, own, seen=update_us)
-                    state.merged_snapshots = integration.merged
+                    state.merged_snapshots, state.refs = integration.merged, integration.refs
                     if integration.batches:
                         state.note = partial(integration.recorded_metadata, branch)
-                    is_exact = bool(expected or integration.merged)
+                    is_exact = bool(expected or integration.merged or integration.refs)
                     document = {**(metadata or {}), FRAZIL: integration.commit_metadata()}
                     text = message if message is not None else integration.message
                     return Session(state).commit(

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from frazil import maintenance
 from frazil.arguments import checks_arguments
+from frazil.arrays.element_solver import ElementSolver
 from frazil.engines import Engine, EngineName
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.handle.opening import require_writable
 from frazil.handle.recovery import Recovery
+from frazil.handle.sessions import IntegrationPlan, commit_named
 from frazil.maintenance.backups import OpsLogRetention
 from frazil.maintenance.collection import Collection, DeleteLimits
 from frazil.maintenance.plan import (
@@ -27,19 +30,21 @@ from frazil.maintenance.plan import (
     GCSummary,
     UpkeepPlan,
 )
-from frazil.remedies import call
+from frazil.remedies import argument, call
 from frazil.repository.catalog.ancestry import version_id
 from frazil.repository.catalog.collection_guard import LEASES, flushed_snapshots, give_up, leases
-from frazil.repository.catalog.repo_changes import require_online, resolve_id
+from frazil.repository.catalog.repo_changes import branch_tip, require_online, resolve_id
 from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.paths import absolute
+from frazil.repository.session.conflicts import VersionSelection
 from frazil.survey.survey import Bounds, Progress, progress_of
 
 if TYPE_CHECKING:
     from frazil.maintenance import (
         Decision,
         DoctorReport,
+        Hold,
         Retention,
         RetentionReport,
         StatisticsReport,
@@ -478,6 +483,150 @@ class Upkeep(Recovery):
         """
         context = self._repo._context
         return [maintenance.certify(context, each) for each in maintenance.removals(context.storage)]
+
+    def hold(
+        self,
+        data: str | Sequence[str] | Mapping[str, Any],
+        *,
+        until: datetime,
+        name: str,
+        branch: str = "main",
+    ) -> UpkeepPlan[Hold, Hold]:
+        """Plan to hide data from readers of a branch until a date. The data stay stored.
+
+        A commit on the branch sets the data to the fill value, for readers with Frazil and with icechunk. Two
+        tags protect the version before it. The commit and the tags are one update. `Upkeep.end_hold` brings
+        the data back. Nothing happens by itself at the date: `Upkeep.doctor` names hold-backs whose date has
+        passed.
+
+        This is no access control: who can open the repository can open older versions and the tags.
+
+        Args:
+            data: As for `Upkeep.forget`, of the tip of the branch. A group is all arrays below it.
+            until: The date: a time with a time zone, in the future.
+            name: A name for the hold-back, which no other one has.
+            branch: The name of the branch.
+
+        Returns:
+            The plan. Its ``report`` has the number of chunks, and the refs that show the data.
+            `UpkeepPlan.apply` hides the data, and returns the hold-back.
+
+        Raises:
+            NodeNotFoundError: If the branch has no node at a path.
+            AlreadyExistsError: ``tag-already-exists`` if there is a hold-back with this name.
+            InvalidInputError: ``invalid-argument`` for a box that does not fit, a date that is not in the
+                future, or data with only the fill value.
+            TypeError: If ``until`` has no time zone.
+            FormatError: ``unsupported-spec-version`` in a repository of spec version 1.
+            IcechunkError: The errors of a commit.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> from datetime import UTC, datetime, timedelta
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(1, 5), chunks=(2,))
+            >>> until = datetime.now(UTC) + timedelta(days=90)
+            >>> plan = repo.upkeep.hold({"t": slice(2, 4)}, until=until, name="season")
+            >>> plan.report.chunks, plan.apply().tag
+            (1, 'hold.season.1')
+            >>> frazil.read(repo.readonly_session("main"), "t").tolist()
+            [1, 2, 0, 0]
+            >>> [each.name for each in repo.upkeep.holds()]
+            ['season']
+            >>> ended = repo.upkeep.end_hold("season").apply()
+            >>> frazil.read(repo.readonly_session("main"), "t").tolist()
+            [1, 2, 3, 4]
+        """
+        from_datetime(until, "until")
+        selection = maintenance.DataSelection.of(data, (), follow=False)
+        hold = maintenance.Hold(name, branch, until, selection.texts())
+
+        def report(*, with_refs: bool = True) -> Hold:
+            info = self._repo._info_v2()
+            return maintenance.plan_hold(self._repo._context, info, selection, hold, with_refs=with_refs)
+
+        def integration(info: RepoInfo, tip: bytes) -> IntegrationPlan:
+            edit, origin = partial(maintenance.hide, selection=selection), {maintenance.HOLD: hold.record()}
+            text = f"Hold back {', '.join(hold.what)}"
+            return IntegrationPlan(tip, tip, text, origin, edit=edit, refs=hold.create_tags)
+
+        def perform() -> Hold:
+            require_writable(self._repo.storage)
+            report(with_refs=False)
+            self._repo._integrate(integration, branch, None, None, None, None)
+            return maintenance.find_hold(self._repo._info(), name)
+
+        return UpkeepPlan("hold", report, perform)
+
+    def holds(self) -> list[Hold]:
+        """Return the hold-backs of `Upkeep.hold` that have not ended.
+
+        Returns:
+            The hold-backs, the earliest date first.
+
+        Examples:
+            >>> import frazil
+            >>> frazil.Repository.create(frazil.in_memory_storage()).upkeep.holds()
+            []
+        """
+        return maintenance.holds(self._repo._info())
+
+    def end_hold(
+        self, name: str, *, conflicts: Literal["refuse", "keep", "restore"] = "refuse"
+    ) -> UpkeepPlan[Hold, str]:
+        """Plan the end of a hold-back: its data come back on the branch, and its tags are deleted.
+
+        The end reverts the commit of the hold-back, with the elements of chunks. What others have written
+        since stays, also in the same chunks.
+
+        Args:
+            name: The name of the hold-back.
+            conflicts: What happens to elements of the hold-back that others have written since: an error
+                (``"refuse"``), they stay (``"keep"``), or the old values come back (``"restore"``). The
+                other elements come back in any case.
+
+        Returns:
+            The plan. Its ``report`` is the hold-back, after a check for conflicts. `UpkeepPlan.apply` brings
+            the data back, and returns the id of the commit.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such hold-back, or no such branch any more.
+            RebaseFailedError: ``rebase-failed`` if others have written into the data. It names the chunks.
+            IcechunkError: The errors of ``Repository.revert``.
+
+        Examples:
+            See `Upkeep.hold`.
+        """
+        sides = {"refuse": "Fail", "keep": "UseTheirs", "restore": "UseOurs"}
+        solver = ElementSolver(otherwise=VersionSelection[sides[conflicts]])
+        context = self._repo._context
+
+        def integration(info: RepoInfo, _tip: bytes) -> IntegrationPlan:
+            hold = maintenance.find_hold(info, name)
+            entry, parent = commit_named(context, info, hold.snapshot_id)
+            text, origin = f"End the hold-back {name}", {"reverted": hold.snapshot_id}
+            tags = maintenance.end_tags(info, hold)
+            return IntegrationPlan(entry.id, parent, text, origin, True, refs=lambda _: tags)
+
+        def advised[R](step: Callable[[RepoInfo, Hold], R]) -> R:
+            info = self._repo._info_v2()
+            try:
+                return step(info, maintenance.find_hold(info, name))
+            except RebaseFailedError as error:
+                choices = argument(conflicts="keep"), argument(conflicts="restore")
+                text = "{} keeps what others have written there, {} restores the values of the hold-back"
+                raise error.with_remedy(text, *choices) if conflicts == "refuse" else error
+
+        def report(info: RepoInfo, hold: Hold) -> Hold:
+            tip = branch_tip(info, hold.branch)
+            integration(info, tip).carry(context, info, tip, solver)
+            return hold
+
+        def perform(_info: RepoInfo, hold: Hold) -> str:
+            return self._repo._integrate(integration, hold.branch, solver, None, None, None)
+
+        return UpkeepPlan("end_hold", partial(advised, report), partial(advised, perform))
 
     def rewrite_manifests(
         self,

@@ -22,6 +22,7 @@ from frazil.format.ids import CHUNKS, OVERWRITTEN, REPO, id_to_text
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.hold_backs import holds
 from frazil.maintenance.plan import CompactionLimits
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
@@ -37,7 +38,7 @@ from frazil.repository.catalog.collection_guard import (
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
 from frazil.repository.catalog.version_info import VIEW_TAG
-from frazil.repository.clock import DAY_US, MICROSECOND, now_us, to_datetime, utc_text
+from frazil.repository.clock import DAY_US, MICROSECOND, from_datetime, now_us, to_datetime, utc_text
 from frazil.survey.columns import among, distinct, no_ids
 from frazil.survey.survey import Bounds, read_manifests
 
@@ -336,6 +337,14 @@ def _views(doctor: DoctorContext) -> Iterator[_Finding]:
             yield f"tag `{tag}`", detail, _remedy("delete_tag", tag=tag)
 
 
+def _holds(doctor: DoctorContext) -> Iterator[_Finding]:
+    for each in holds(doctor.info):
+        if each.until <= to_datetime(now_us()):
+            what = f"{some_of(each.what)} of the branch `{each.branch}`"
+            detail = f"{what} must be held back until {utc_text(from_datetime(each.until))}, which has passed"
+            yield f"hold-back `{each.name}`", detail, _remedy("end_hold", name=each.name)
+
+
 def _wrong_clock(doctor: DoctorContext) -> Iterator[_Finding]:
     """Look for an update of the future. All later updates get later times."""
     updates = doctor.info.ops.updated_at
@@ -364,5 +373,6 @@ CHECKS: Final[dict[str, Callable[[DoctorContext], Iterator[_Finding]]]] = {
     "missing-container": _missing_containers,
     "broken-protection": _broken_protections,
     "view": _views,
+    "hold": _holds,
     "wrong-clock": _wrong_clock,
 }

@@ -43,6 +43,7 @@ from frazil.repository.catalog.repo_changes import (
     require_snapshot,
 )
 from frazil.repository.catalog.repo_update import RepoUpdate
+from frazil.repository.catalog.version_info import HOLD_TAG
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id
 from frazil.survey.survey import Progress
@@ -64,6 +65,8 @@ def expire(info: RepoInfo, older_than: int, deletes_branches: bool, deletes_tags
     if MAIN in info.branches:
         branches = {**branches, MAIN: info.branches[MAIN]}
     tags = _left(info.tags, info, old) if deletes_tags else info.tags
+    # Those of hold-backs stay: no other version may have the data.
+    tags = {**{tag: id_ for tag, id_ in info.tags.items() if tag.startswith(HOLD_TAG)}, **tags}
     stays, removed = RetentionRules(len(table)), RetentionRules(len(table))
     stays.add("first version", table.parents() < 0)
     add_refs(stays, info, "tip of branch", branches)

@@ -468,6 +468,24 @@ def with_metadata(change: RepoChange, note: MetadataEdit, id_: bytes) -> RepoCha
     return both
 
 
+#: A function from the id of a new snapshot to changes of refs in the same update.
+RefEdit = Callable[[bytes], Sequence[RepoChange]]
+
+
+def in_one_update(*changes: RepoChange) -> RepoChange:
+    """Return a change that makes several changes, one after the other, in one update."""
+
+    def every(info: RepoInfo, now: int) -> RepoUpdate:
+        entries = list[OpsEntry]()
+        for change in changes:
+            changed = change(info, now + len(entries))
+            info = changed.info
+            entries += [*changed.earlier, changed.entry]
+        return RepoUpdate(info, entries[-1], tuple(entries[:-1]))
+
+    return every
+
+
 def require_detached(info: RepoInfo, ids: Sequence[bytes]) -> None:
     """Raise an error for a snapshot that is not listed, or that a ref or another snapshot needs."""
     table = info.table

@@ -21,6 +21,8 @@ from frazil.storage.object_store_config import ChunkType as ChunkType
 JOB_LEASE: Final = "job."
 #: The tags that protect the chunks of views begin with this text. The name of the view follows.
 VIEW_TAG: Final = "view."
+#: The two tags of a hold-back begin with this text. Its name and a number follow.
+HOLD_TAG: Final = "hold."
 #: The ids of the leases of detached snapshots begin with this text. The id of the snapshot follows.
 FLUSH_LEASE: Final = "flush."
 #: Whether a commit is a new commit, or replaces the last commit.

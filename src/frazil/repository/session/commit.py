@@ -38,7 +38,9 @@ from frazil.repository.catalog.context import Context, require_listed
 from frazil.repository.catalog.history_records import CARRIED, with_amended
 from frazil.repository.catalog.repo_changes import (
     MetadataEdit,
+    RefEdit,
     base_not_found,
+    in_one_update,
     new_snapshot,
     require_base,
     require_flag,
@@ -80,6 +82,8 @@ class SessionState:
     name: str = ""
     #: Changes the metadata of the repository in the update of the commit.
     note: MetadataEdit | None = None
+    #: Changes refs in the update of the commit.
+    refs: RefEdit | None = None
     #: The detached snapshots that the commit contains. Its update removes them from the list.
     merged_snapshots: tuple[bytes, ...] = ()
     #: Time of the oldest chunk file of the session, if the file can be older than the session.
@@ -404,6 +408,8 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
             change = with_metadata(change, pending.note, entry.id)
         if pending.merged:
             change = without_detached(change, pending.merged)
+        if pending.refs is not None:
+            change = in_one_update(change, *pending.refs(entry.id))
         if context.catalog.finish_commit(change, start, rest) is None:
             if branch is None:
                 Lease(flush_lease(snapshot.id)).give_back(context.storage)

@@ -59,7 +59,7 @@ from frazil.format.statistics_file import encode_statistics, has_statistics
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_changes import MetadataEdit
+from frazil.repository.catalog.repo_changes import MetadataEdit, RefEdit
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING, split_sizes_for
@@ -129,7 +129,8 @@ class PendingCommit:
 
     ``branch`` is the branch that the commit moves, None for a flush. ``writer`` has chunks of the changes
     that are not durable. ``earlier_manifests`` are the updates whose manifests earlier attempts have stored,
-    by node id. ``note`` changes the metadata of the repository in the same update (spec version 2).
+    by node id. ``note`` changes the metadata of the repository in the same update, and ``refs`` changes refs
+    (spec version 2).
     """
 
     context: Context
@@ -145,6 +146,7 @@ class PendingCommit:
     note: MetadataEdit | None = None
     #: The ids of the detached snapshots that the update removes from the list, because the commit has them.
     merged: tuple[bytes, ...] = ()
+    refs: RefEdit | None = None
 
     @property
     def is_unconditional(self) -> bool:

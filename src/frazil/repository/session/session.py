@@ -344,6 +344,7 @@ class Session(RearrangeMethods, InspectMethods):
                     workspace.earlier_manifests,
                     state.note,
                     state.merged_snapshots,
+                    state.refs,
                 )
                 try:
                     with timed(_log, kind.name, f"{kind.name} on {state.branch!r}"):
