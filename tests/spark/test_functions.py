@@ -199,6 +199,28 @@ def test_a_copy_is_continued(repo: frazil.Repository, tmp_path: Path) -> None:
     assert messages(copy) == messages(repo)
 
 
+def test_a_hold_back_begins_and_ends_once(repo: frazil.Repository) -> None:
+    def values() -> list[float]:
+        return frazil.read(repo.readonly_session("main"), "t")[:, 0].tolist()  # type: ignore[no-any-return]
+
+    further = {"name": "season", "paths": "t", "until": "2199-06-01", "box": "2:5,:"}
+    plan = analyzed(repo, "hold", **further, dry_run=True).row()
+    assert (plan["what"], plan["visible"], plan["tag"]) == (["/t[2:5,:]"], [], "")
+    statement = analyzed(repo, "hold", **further)
+    rows = [statement.row(), statement.row()]
+    assert [row["done_before"] for row in rows] == [False, True]
+    assert rows[0]["tag"] == rows[1]["tag"] == "hold.season.1"
+    assert values() == [0, 1, 0, 0, 0, 5, 6, 7, 8]
+    assert analyzed(repo, "holds").row()["snapshot_id"] == rows[0]["snapshot_id"]
+    with pytest.raises(frazil.AlreadyExistsError):
+        analyzed(repo, "hold", **{**further, "box": "1,:"}).rows()
+    end = analyzed(repo, "end_hold", name="season")
+    assert [end.row()["done_before"], end.row()["done_before"]] == [False, True]
+    assert values() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    with pytest.raises(frazil.RefNotFoundError, match="no hold-back `season`. It has none"):
+        analyzed(repo, "end_hold", name="season").rows()
+
+
 @pytest.mark.not_for_the_reference("a chunk file is missing")
 def test_findings_are_rows(repo: frazil.Repository, tmp_path: Path) -> None:
     assert analyzed(repo, "verify", level="exists").rows() == []
@@ -217,6 +239,8 @@ def test_findings_are_rows(repo: frazil.Repository, tmp_path: Path) -> None:
         ("collect", {"older_than": 3}, "older_than must be a TIMESTAMP"),
         ("collect", {"older_than": "yesterday"}, "ISO 8601"),
         ("compact", {"dry_run": "maybe"}, "dry_run must be true or false"),
+        ("hold", {"name": "x", "paths": "t", "until": "2199-06-01", "box": "a"}, "must be indices and slices"),
+        ("end_hold", {"name": "x", "conflicts": "all"}, "conflicts must be"),
         ("verify", {"level": "all"}, "level must be one of metadata"),
         ("copy", {"target": "x", "target_options": "brunch=1"}, "unknown option `brunch`"),
     ],

@@ -35,6 +35,7 @@ from frazil.cli.arguments import key_value
 from frazil.cli.command import table
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.extras import needs
+from frazil.repository.target import parse_index
 from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ type Indices = tuple[Any, ...]
 #: The usual ends of the names of bounds.
 _BOUNDS: Final = ("_bnds", "_bounds", "_climatology")
 _LABEL: Final = re.compile(r"([^=~]*)[=~](.*)", re.DOTALL)
-_PART: Final = re.compile(r"\s*(?:(-?\d+)|(-?\d*)\s*:\s*(-?\d*)(?:\s*:\s*(\d*))?|(\.\.\.))\s*")
 
 
 class SelectionType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
@@ -64,14 +64,11 @@ class SelectionType(click.ParamType):  # type: ignore[type-arg]  # generic from 
             return value  # type: ignore[no-any-return]  # the default
         if "=" in value or "~" in value:
             return dict(map(_label, filter(None, value.split(","))))
-        matches = [_PART.fullmatch(each) for each in value.split(",")]
-        if any(match is None or match[4] == "0" for match in matches):
-            self.fail(
-                f"must be indices and slices such as 0,:4,::2, or labels such as lat=10, got {value!r}",
-                param,
-                ctx,
-            )
-        return tuple(_selector(match) for match in matches if match is not None)
+        try:
+            return parse_index(value)
+        except InvalidInputError:
+            text = f"must be indices and slices such as 0,:4,::2, or labels such as lat=10, got {value!r}"
+            self.fail(text, param, ctx)
 
 
 SELECTION: Final = SelectionType()
@@ -100,14 +97,6 @@ def _label(text: str) -> tuple[str, Any]:
         return name, label
     ends = (key_value(f"{name}={each}")[1] if each.strip() else None for each in (first, last))
     return name, slice(*ends)
-
-
-def _selector(match: re.Match[str]) -> Any:
-    if match[1] is not None:
-        return int(match[1])
-    if match[5] is not None:
-        return Ellipsis
-    return slice(*(int(each) if each else None for each in match.group(2, 3, 4)))
 
 
 def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indices:

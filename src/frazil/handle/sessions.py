@@ -391,7 +391,7 @@ class IntegrationPlan:
     #: The detached snapshots that the commit replaces.
     merged: tuple[bytes, ...] = ()
     #: Makes further changes, and the changes of refs in the update of the commit, from its id.
-    edit: Callable[[Workspace], None] | None = None
+    edit: Callable[[Workspace], object] | None = None
     refs: RefEdit | None = None
 
     def carry(self, context: Context, info: RepoInfo, tip: bytes, solver: ConflictSolver) -> Workspace:

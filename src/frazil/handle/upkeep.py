@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from frazil import maintenance
 from frazil.arguments import checks_arguments
-from frazil.arrays.element_solver import ElementSolver
 from frazil.engines import Engine, EngineName
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.format.flexbuffer import MetadataColumn
@@ -37,7 +36,6 @@ from frazil.repository.catalog.repo_changes import branch_tip, require_online, r
 from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.paths import absolute
-from frazil.repository.session.conflicts import VersionSelection
 from frazil.survey.survey import Bounds, Progress, progress_of
 
 if TYPE_CHECKING:
@@ -598,9 +596,7 @@ class Upkeep(Recovery):
         Examples:
             See `Upkeep.hold`.
         """
-        sides = {"refuse": "Fail", "keep": "UseTheirs", "restore": "UseOurs"}
-        solver = ElementSolver(otherwise=VersionSelection[sides[conflicts]])
-        context = self._repo._context
+        solver, context = maintenance.HoldSolver(conflicts), self._repo._context
 
         def integration(info: RepoInfo, _tip: bytes) -> IntegrationPlan:
             hold = maintenance.find_hold(info, name)
@@ -614,9 +610,10 @@ class Upkeep(Recovery):
             try:
                 return step(info, maintenance.find_hold(info, name))
             except RebaseFailedError as error:
-                choices = argument(conflicts="keep"), argument(conflicts="restore")
-                text = "{} keeps what others have written there, {} restores the values of the hold-back"
-                raise error.with_remedy(text, *choices) if conflicts == "refuse" else error
+                if conflicts == "refuse":
+                    choices = argument(conflicts="keep"), argument(conflicts="restore")
+                    error.with_remedy("{} keeps what others have written there, {} replaces it", *choices)
+                raise
 
         def report(info: RepoInfo, hold: Hold) -> Hold:
             tip = branch_tip(info, hold.branch)

@@ -16,6 +16,7 @@ from frazil.maintenance.expiration import squash as squash
 from frazil.maintenance.expiration import squash_report as squash_report
 from frazil.maintenance.hold_backs import HOLD as HOLD
 from frazil.maintenance.hold_backs import Hold as Hold
+from frazil.maintenance.hold_backs import HoldSolver as HoldSolver
 from frazil.maintenance.hold_backs import end_tags as end_tags
 from frazil.maintenance.hold_backs import find_hold as find_hold
 from frazil.maintenance.hold_backs import hide as hide

@@ -13,14 +13,17 @@ tag cannot be used again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, override
 
 import numpy as np
 
+from frazil.arguments import require_choice
+from frazil.arrays.element_solver import ElementSolver
+from frazil.changes.conflicts import ConflictType
 from frazil.display import Record, some_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, RefNotFoundError
 from frazil.format.ids import NODE_ID_BYTES, id_matrix, id_to_text, ids_among
@@ -41,6 +44,7 @@ from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
 from frazil.repository.catalog.version_info import HOLD_TAG
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.paths import HIDDEN
+from frazil.repository.session.conflicts import Conflict, VersionSelection
 from frazil.repository.session.workspace import Workspace
 
 #: The key of the record in the metadata of the commit.
@@ -128,13 +132,39 @@ def require_unused(info: RepoInfo, name: str) -> None:
         ).with_remedy("Choose another name, or end that one with {}", call("end_hold", name=name))
 
 
+_SIDES: Final = {
+    "refuse": VersionSelection.Fail,
+    "keep": VersionSelection.UseTheirs,
+    "restore": VersionSelection.UseOurs,
+}
+
+
+class HoldSolver(ElementSolver):
+    """Decides the conflicts of an end: values go where arrays have a place for them."""
+
+    def __init__(self, conflicts: str) -> None:
+        require_choice("conflicts", conflicts, _SIDES)
+        self._side = _SIDES[conflicts]
+        super().__init__(otherwise=self._side)
+
+    @override
+    def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
+        answers = super().solve(conflicts)
+        for at, conflict in enumerate(conflicts if self._side is not VersionSelection.Fail else ()):
+            if conflict.conflict_type is ConflictType.ChunksUpdatedInDeletedArray:
+                answers[at] = self._side
+            elif conflict.conflict_type is ConflictType.ChunksUpdatedInUpdatedArray:  # it is shorter
+                answers[at] = VersionSelection.UseOurs
+        return answers
+
+
 def plan_hold(
     context: Context, info: RepoInfo, selection: DataSelection, hold: Hold, *, with_refs: bool = False
 ) -> Hold:
     """Return a checked hold-back with the number of its chunks; with ``with_refs``, with what shows them."""
     if hold.until <= to_datetime(now_us()):
         raise InvalidInputError(f"until must be in the future, got {hold.until.isoformat()}")
-    require_name(f"{HOLD_TAG}{hold.name}")
+    require_name(hold.name)
     require_unused(info, hold.name)
     tip = branch_tip(info, hold.branch)
     work = Workspace(context, tip)

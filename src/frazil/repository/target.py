@@ -33,7 +33,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 
@@ -154,3 +154,22 @@ def parse_time(text: str) -> datetime:
             f"got {text!r}"
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+_PART: Final = re.compile(r"\s*(?:(-?\d+)|(-?\d*)\s*:\s*(-?\d*)(?:\s*:\s*(\d*))?|(\.\.\.))\s*")
+
+
+def parse_index(text: str) -> tuple[Any, ...]:
+    """Return the indices and slices of a text such as ``0,:4,::2``."""
+    matches = [_PART.fullmatch(each) for each in text.split(",")]
+    if any(match is None or match[4] == "0" for match in matches):
+        raise InvalidInputError(f"must be indices and slices such as 0,:4,::2, got {text!r}")
+    return tuple(_selector(match) for match in matches if match is not None)
+
+
+def _selector(match: re.Match[str]) -> Any:
+    if match[1] is not None:
+        return int(match[1])
+    if match[5] is not None:
+        return Ellipsis
+    return slice(*(int(each) if each else None for each in match.group(2, 3, 4)))

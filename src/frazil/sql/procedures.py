@@ -28,11 +28,14 @@ from frazil.format.ids import id_from_text
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.engine import Threads
 from frazil.jobs.job import Version
+from frazil.maintenance.hold_backs import Hold
+from frazil.maintenance.withdrawal.selection import DataSelection
 from frazil.pipeline.publishing import publish as publish_branch
 from frazil.pipeline.publishing.operation import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import branch_tip
+from frazil.repository.target import parse_index
 from frazil.spark.tables import options as source_options
 from frazil.spark.tables.repository_tables import columns
 
@@ -217,6 +220,55 @@ def compact(
     numbers = {name: getattr(report, name) for name in _MERGED}
     files = len(report.files)
     yield {"dry_run": dry_run, "files": files, **numbers, "snapshot_id": report.snapshots.get(branch)}
+
+
+_HELD: Final = "name, branch, until time, what texts, tag, snapshot_id"
+
+
+def _held(hold: Hold, **further: Any) -> Mapping[str, Any]:
+    names = [each.split()[0] for each in _HELD.split(", ")]
+    return {**{name: getattr(hold, name) for name in names}, "what": [*hold.what], **further}
+
+
+@_declare(_HELD)
+def holds(call: UpkeepCall) -> Rows:
+    """Return the hold-backs."""
+    yield from map(_held, call.repo.upkeep.holds())
+
+
+@_declare(f"{_HELD}, visible texts, dry_run flag, done_before flag")
+def hold(
+    call: UpkeepCall,
+    name: str,
+    paths: str,
+    until: datetime,
+    box: str | None = None,
+    branch: str = "main",
+    dry_run: bool = False,
+) -> Rows:
+    """Hide data until a date. A second evaluation finds the same hold-back."""
+    index = None if box is None else parse_index(box)
+    data = {path.strip(): index for path in paths.split(",")}
+    known = name, branch, until, DataSelection.of(data, (), follow=False).texts()
+    same = [
+        each for each in call.repo.upkeep.holds() if known == (each.name, each.branch, each.until, each.what)
+    ]
+    plan = call.repo.upkeep.hold(data, until=until, name=name, branch=branch)
+    found = same[0] if same else plan.report if dry_run else plan.apply()
+    yield _held(found, visible=[*found.visible], dry_run=dry_run, done_before=bool(same))
+
+
+@_declare(
+    "name, snapshot_id, done_before flag",
+    lambda repo, *, name, **others: {
+        "hold": next((each.snapshot_id for each in repo.upkeep.holds() if each.name == name), "")
+    },
+)
+def end_hold(call: UpkeepCall, name: str, conflicts: str = "refuse") -> Rows:
+    """End the pinned hold-back, unless it has ended."""
+    done_before = bool(call.pin["hold"]) and all(each.name != name for each in call.repo.upkeep.holds())
+    plan = call.repo.upkeep.end_hold(name, conflicts=cast("Any", conflicts))
+    yield {"name": name, "snapshot_id": None if done_before else plan.apply(), "done_before": done_before}
 
 
 _REFRESHED: Final = ("path", "operation", "state", "chunks", "of_chunks", "bytes_read", "reason")
