@@ -29,7 +29,7 @@ VALUES = np.arange(1, 17)
 
 
 def filled(repo: frazil.Repository) -> frazil.Repository:
-    """`t` with chunks in files, `inline` with inline chunks, `g/text` with texts, `g/zero` without dimensions."""
+    """`t` has chunks in files, `inline` inline chunks, `g/text` texts, and `g/zero` no dimensions."""
     with repo.transaction("main", message="four arrays") as store:
         for name, length in (("t", 4), ("inline", 1)):
             zarr.create_array(store, name=name, data=VALUES, chunks=(length,), compressors=None)

@@ -239,7 +239,11 @@ def test_findings_are_rows(repo: frazil.Repository, tmp_path: Path) -> None:
         ("collect", {"older_than": 3}, "older_than must be a TIMESTAMP"),
         ("collect", {"older_than": "yesterday"}, "ISO 8601"),
         ("compact", {"dry_run": "maybe"}, "dry_run must be true or false"),
-        ("hold", {"name": "x", "paths": "t", "until": "2199-06-01", "box": "a"}, "must be indices and slices"),
+        (
+            "hold",
+            {"name": "x", "paths": "t", "until": "2199-06-01", "box": "a"},
+            "must be indices and slices",
+        ),
         ("end_hold", {"name": "x", "conflicts": "all"}, "conflicts must be"),
         ("verify", {"level": "all"}, "level must be one of metadata"),
         ("copy", {"target": "x", "target_options": "brunch=1"}, "unknown option `brunch`"),

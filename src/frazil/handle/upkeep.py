@@ -776,7 +776,7 @@ class Upkeep(Recovery):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> print(repo.upkeep.doctor(), end="")
-            no findings in 13 checks
+            no findings in 14 checks
         """
         return maintenance.examine(self._repo._context)
 

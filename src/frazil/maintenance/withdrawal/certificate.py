@@ -37,6 +37,7 @@ from frazil.format.ids import (
 from frazil.format.manifest import Manifest
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.maintenance.repair.storages import QUARANTINE
+from frazil.maintenance.withdrawal.copies import SOURCE, copied_files
 from frazil.maintenance.withdrawal.spans import ChunkFiles, Spans, has_bytes
 from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.collection_guard import STAGING
@@ -237,6 +238,10 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
     moved = files.by_file(files.placed(removal.moved, removal.moved_spans))
     if any(map_bounded(Purpose.RANGE_READS, lambda each: has_bytes(storage, *each), moved)):
         yield f"bytes of the data are in use at {OTHER_POSITIONS}"
+    records = removals(storage)  # of this withdrawal and later ones: a person may name the cells afterwards
+    at = next((at for at, each in enumerate(records) if each.key == removal.key), len(records))
+    arrays = (text for each in records[at:] for text in each.what if not text.startswith(SOURCE))
+    yield from copied_files(context, (*removal.what, *arrays), {u for each in records for u in each.sources})
     yield from _left_references(context, removal, listings[MANIFESTS], files)
     for key in (REPO, *backup_keys(storage)):
         with skip_missing():

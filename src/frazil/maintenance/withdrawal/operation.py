@@ -71,6 +71,7 @@ from frazil.maintenance.withdrawal.certificate import (
     stored_inline,
     table_of,
 )
+from frazil.maintenance.withdrawal.copies import copied_files
 from frazil.maintenance.withdrawal.selection import ArrayCut, DataSelection, PartialChunks, array_cuts
 from frazil.maintenance.withdrawal.spans import ChunkFiles, Mask, Spans, erase, has_bytes
 from frazil.repository.catalog.assets import MANIFEST, TRANSACTION_LOG, with_read_statistics
@@ -242,6 +243,11 @@ class Forgetting:
             sources=removal.sources,
             unresolved=(
                 *self._unresolved(survey, removal, leases),
+                *copied_files(
+                    self._context,
+                    removal.what,
+                    {url for each in (removal, *removals(storage)) for url in each.sources},
+                ),
                 *(
                     f"the view of the tag {tag} may refer to the data, or have copies: refresh it"
                     for tag in views

@@ -27,6 +27,7 @@ from frazil.format.columns import I64, U8, U32
 from frazil.format.ids import NODE_ID_BYTES, id_list, id_matrix, ids_among
 from frazil.format.manifest import ChunkTable, NativeRef
 from frazil.format.nodes import NodeTable
+from frazil.maintenance.withdrawal.copies import SOURCE
 from frazil.maintenance.withdrawal.spans import Mask
 from frazil.repository.paths import absolute
 
@@ -64,7 +65,7 @@ class DataSelection:
         """Return the data in words."""
         boxes = [(path, box) for path, own in self.boxes.items() for box in own or [None]]
         arrays = [path if box is None else f"{path}[{','.join(map(_text, box))}]" for path, box in boxes]
-        return (*arrays, *(f"source {each}" for each in self.sources))
+        return (*arrays, *(f"{SOURCE}{each}" for each in self.sources))
 
     def matches(self) -> Callable[[Sequence[str]], Mask]:
         """Return the function that tells which URLs the patterns match."""
