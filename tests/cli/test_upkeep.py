@@ -127,6 +127,39 @@ def test_forget(repo: frazil.Repository, run: Any) -> None:
     assert "no version has a group or array at `/none`" in run("forget ice:none --dry-run", status=1)
 
 
+def test_hold(repo: frazil.Repository, run: Any) -> None:
+    def rows() -> list[list[float]]:
+        return frazil.read(repo.readonly_session("main"), "era5/t").tolist()  # type: ignore[no-any-return]
+
+    before, tip = rows(), repo.lookup_branch("main")
+    assert run("hold ice") == "no hold-backs\n"
+    assert "pass --until and --name" in run("hold ice:era5/t 0:2 --until 2199-06-01", status=2)
+    command = "hold ice:era5/t 0:2 time=3 --until 2199-06-01 --name season"
+    plan = json.loads(run(f"{command} --dry-run --json"))["hold"]
+    assert (plan["what"], plan["chunks"]) == (["/era5/t[0:2]", "/era5/t[3,:]"], 3)
+    assert plan["visible"] == ["branch `dev`", "tag `v1`", "tag `v2`"]
+    assert (repo.lookup_branch("main"), rows()) == (tip, before)
+    lines = run(f"{command} --author Ada").splitlines()
+    assert lines[0].endswith("Hold back /era5/t[0:2], /era5/t[3,:]")
+    assert "tag `v2` shows the data" in lines
+    assert repo.lookup_snapshot(repo.lookup_branch("main")).metadata["author"] == "Ada"
+    assert rows() == [[0, 0, 0], [0, 0, 0], before[2], [0, 0, 0]]
+    assert run("hold ice") == "season  main  2199-06-01 00:00:00  /era5/t[0:2], /era5/t[3,:]\n"
+    (document,) = json.loads(run("hold ice --json"))
+    assert (document["tag"], document["until"]) == ("hold.season.1", "2199-06-01T00:00:00Z")
+    run("set ice:era5/t 1,1 55")
+    error = run("hold ice --end season", status=1)
+    assert "both sides changed 1 element in 1 of 1 chunk differently: [1, 1]" in error
+    assert "--conflicts keep keeps what others have written there, --conflicts restore replaces it" in error
+    run("hold ice --end season --conflicts keep --dry-run")
+    assert rows()[1] == [0, 55, 0]
+    assert "Replace what others have written" in run("hold ice --end season --conflicts restore", status=3)
+    assert "End the hold-back season" in run("hold ice --end season --conflicts restore -y")
+    assert rows() == before
+    assert "the repository has no hold-back `season`" in run("hold ice --end season", status=1)
+    assert "Did you mean `hold`?" in run("embargo ice", status=2)
+
+
 def test_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run("init old --spec-version 1")

@@ -139,6 +139,9 @@ UPKEEP: dict[str, Callable[[frazil.Repository, list[Any]], bool]] = {
         repo.lookup_branch("main") == repo.lookup_branch("dev") == repo.lookup_tag("v2")
     ),
     "compact('{path}')": lambda repo, rows: not rows[0].dry_run,
+    "hold('{path}', 'season', 'tas', TIMESTAMP '2199-06-01 00:00:00')": lambda repo, rows: (
+        rows[0].tag == "hold.season.1" and len(repo.upkeep.holds()) == 1
+    ),
     "rewrite_manifests('{path}')": lambda repo, rows: repo.lookup_branch("main") == rows[0].snapshot_id,
     "copy('{path}', '{path}-copy')": lambda repo, rows: rows[0].objects > 9,
     "verify('{path}', level => 'decode')": lambda repo, rows: rows == [],

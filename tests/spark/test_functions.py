@@ -217,7 +217,7 @@ def test_a_hold_back_begins_and_ends_once(repo: frazil.Repository) -> None:
     end = analyzed(repo, "end_hold", name="season")
     assert [end.row()["done_before"], end.row()["done_before"]] == [False, True]
     assert values() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
-    with pytest.raises(frazil.RefNotFoundError, match="no hold-back `season`. It has none"):
+    with pytest.raises(frazil.RefNotFoundError, match=r"no hold-back `season`\. It has none"):
         analyzed(repo, "end_hold", name="season").rows()
 
 

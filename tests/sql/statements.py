@@ -360,6 +360,11 @@ STATEMENTS = [
     changes("CALL ice.system.remove_orphan_files('ice.climate', TIMESTAMP '2024-01-01 00:00:00')", BEFORE),
     changes("CALL ice.system.rewrite_data_files('ice.climate')", BEFORE),
     changes("CALL ice.tag('v2')", [(3,)], "SELECT count(*) FROM ice.refs"),
+    changes(
+        "CALL ice.hold('season', 'climate/tas', TIMESTAMP '2199-06-01 00:00:00', box => '0:2,:,:')",
+        [("branch", 1), ("tag", 3)],
+        "SELECT type, count(*) FROM ice.refs GROUP BY type ORDER BY type",
+    ),
     Statement("CALL ice.verify()", []),
     refuses("CALL ice.nope()", "A procedure must be one of"),
     changes("OPTIMIZE ice.climate", BEFORE),

@@ -1,4 +1,4 @@
-"""A withdrawal by source names the files whose values an ingest has copied, and the versions that got them."""
+"""A withdrawal by source names the files that an ingest has copied, and the versions that got them."""
 
 from __future__ import annotations
 

@@ -79,5 +79,6 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
         )
         yield (
             f"an ingest has copied {counted(len(names), 'file')} of the source into `{group}`: "
-            f"{some_of(names)}, in the versions {some_of(versions)}. Withdraw their cells by paths and labels, too"
+            f"{some_of(names)}, in the versions {some_of(versions)}. Withdraw their cells by paths and "
+            "labels, too"
         )
