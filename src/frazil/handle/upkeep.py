@@ -540,18 +540,18 @@ class Upkeep(Recovery):
         selection = maintenance.DataSelection.of(data, (), follow=False)
         hold = maintenance.Hold(name, branch, until, selection.texts())
 
-        def report(*, with_refs: bool = True) -> Hold:
-            info = self._repo._info_v2()
-            return maintenance.plan_hold(self._repo._context, info, selection, hold, with_refs=with_refs)
+        def report() -> Hold:
+            return maintenance.plan_hold(self._repo._context, self._repo._info_v2(), selection, hold)
 
         def integration(info: RepoInfo, tip: bytes) -> IntegrationPlan:
-            edit, origin = partial(maintenance.hide, selection=selection), {maintenance.HOLD: hold.record()}
+            edit = partial(maintenance.hide, selection=selection)
+            refs = partial(maintenance.create_tags, hold=hold)
             text = f"Hold back {', '.join(hold.what)}"
-            return IntegrationPlan(tip, tip, text, origin, edit=edit, refs=hold.create_tags)
+            return IntegrationPlan(tip, tip, text, maintenance.origin(hold), edit=edit, refs=refs)
 
         def perform() -> Hold:
             require_writable(self._repo.storage)
-            report(with_refs=False)
+            maintenance.require_possible(self._repo._info_v2(), hold)
             self._repo._integrate(integration, branch, None, None, None, None)
             return maintenance.find_hold(self._repo._info(), name)
 
@@ -594,7 +594,13 @@ class Upkeep(Recovery):
             IcechunkError: The errors of ``Repository.revert``.
 
         Examples:
-            See `Upkeep.hold`.
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> try:
+            ...     repo.upkeep.end_hold("season").apply()
+            ... except frazil.RefNotFoundError as error:
+            ...     print(error.message)
+            the repository has no hold-back `season`. It has none
         """
         solver, context = maintenance.HoldSolver(conflicts), self._repo._context
 

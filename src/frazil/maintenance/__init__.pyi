@@ -14,14 +14,16 @@ from frazil.maintenance.expiration import expire as expire
 from frazil.maintenance.expiration import expire_v1 as expire_v1
 from frazil.maintenance.expiration import squash as squash
 from frazil.maintenance.expiration import squash_report as squash_report
-from frazil.maintenance.hold_backs import HOLD as HOLD
 from frazil.maintenance.hold_backs import Hold as Hold
 from frazil.maintenance.hold_backs import HoldSolver as HoldSolver
+from frazil.maintenance.hold_backs import create_tags as create_tags
 from frazil.maintenance.hold_backs import end_tags as end_tags
 from frazil.maintenance.hold_backs import find_hold as find_hold
 from frazil.maintenance.hold_backs import hide as hide
 from frazil.maintenance.hold_backs import holds as holds
+from frazil.maintenance.hold_backs import origin as origin
 from frazil.maintenance.hold_backs import plan_hold as plan_hold
+from frazil.maintenance.hold_backs import require_possible as require_possible
 from frazil.maintenance.repair.plan import repair_plan as repair_plan
 from frazil.maintenance.repair.plan import restore_report as restore_report
 from frazil.maintenance.repair.plan import restore_repository as restore_repository

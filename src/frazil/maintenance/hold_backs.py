@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Final, override
 
@@ -51,6 +51,7 @@ from frazil.repository.session.workspace import Workspace
 HOLD: Final = "hold"
 #: The end of the name of the tag that has the data.
 BEFORE: Final = ".before"
+_LAST: Final = from_datetime(datetime.max.replace(tzinfo=UTC))
 _TAG: Final = re.compile(rf"{re.escape(HOLD_TAG)}.+\.\d+")
 
 
@@ -79,22 +80,24 @@ class Hold(Record, shown_as="ops.Hold"):
     chunks: int | None = None
     visible: tuple[str, ...] = ()
 
-    def record(self) -> dict[str, Any]:
-        """Return what the metadata of the commit have."""
-        values = {name: getattr(self, name) for name in ("name", "branch", "what")}
-        return {**values, "what": [*self.what], "until": from_datetime(self.until)}
 
-    def create_tags(self, id_: bytes) -> tuple[RepoChange]:
-        """Return the change that creates the tags of the commit ``id_``."""
+def origin(hold: Hold) -> dict[str, Any]:
+    """Return the values of Frazil in the metadata of the commit."""
+    values = {name: getattr(hold, name) for name in ("name", "branch", "what")}
+    return {HOLD: {**values, "what": [*hold.what], "until": from_datetime(hold.until)}}
 
-        def change(info: RepoInfo, now: int) -> RepoUpdate:
-            require_unused(info, self.name)
-            names = (f"{HOLD_TAG}{self.name}.{number}" for number in count(1))
-            tag = next(each for each in names if each + BEFORE not in info.tags.keys() | info.deleted_tags)
-            parent = info.snapshots.entry(info.snapshots.find_snapshot(id_)).parent or b""
-            return in_one_update(create_tag(tag + BEFORE, parent), create_tag(tag, id_))(info, now)
 
-        return (change,)
+def create_tags(id_: bytes, hold: Hold) -> tuple[RepoChange]:
+    """Return the change that creates the tags of the commit ``id_``."""
+
+    def change(info: RepoInfo, now: int) -> RepoUpdate:
+        require_possible(info, hold)
+        names = (f"{HOLD_TAG}{hold.name}.{number}" for number in count(1))
+        tag = next(each for each in names if each + BEFORE not in info.tags.keys() | info.deleted_tags)
+        parent = info.snapshots.entry(info.snapshots.find_snapshot(id_)).parent or b""
+        return in_one_update(create_tag(tag + BEFORE, parent), create_tag(tag, id_))(info, now)
+
+    return (change,)
 
 
 def holds(info: RepoInfo) -> list[Hold]:
@@ -104,7 +107,9 @@ def holds(info: RepoInfo) -> list[Hold]:
         row = info.snapshots.find_snapshot(id_) if _TAG.fullmatch(tag) else -1
         record = own_values(info.snapshots.entry(row).metadata).get(HOLD) if row >= 0 else None
         match record:  # another program may use such a tag
-            case {"name": str(name), "branch": str(branch), "until": int(until), "what": list(what)}:
+            case {"name": str(name), "branch": str(branch), "until": int(until), "what": list(what)} if (
+                0 < until < _LAST
+            ):
                 texts = tuple(map(str, what))
                 found.append(Hold(name, branch, to_datetime(until), texts, tag, id_to_text(id_)))
     return sorted(found, key=lambda each: (each.until, each.tag))
@@ -124,12 +129,15 @@ def find_hold(info: RepoInfo, name: str) -> Hold:
     return known[name]
 
 
-def require_unused(info: RepoInfo, name: str) -> None:
-    """Raise ``AlreadyExistsError`` if there is a hold-back with a name."""
-    if any(each.name == name for each in holds(info)):
+def require_possible(info: RepoInfo, hold: Hold) -> None:
+    """Raise an error for a date that is not in the future, and for a name that cannot be used."""
+    if hold.until <= to_datetime(now_us()):
+        raise InvalidInputError(f"until must be in the future, got {hold.until.isoformat()}")
+    require_name(hold.name)
+    if any(each.name == hold.name for each in holds(info)):
         raise AlreadyExistsError(
-            f"the repository has a hold-back `{name}` already", ErrorKind.TAG_ALREADY_EXISTS
-        ).with_remedy("Choose another name, or end that one with {}", call("end_hold", name=name))
+            f"the repository has a hold-back `{hold.name}` already", ErrorKind.TAG_ALREADY_EXISTS
+        ).with_remedy("Choose another name, or end that one with {}", call("end_hold", name=hold.name))
 
 
 _SIDES: Final = {
@@ -158,24 +166,12 @@ class HoldSolver(ElementSolver):
         return answers
 
 
-def plan_hold(
-    context: Context, info: RepoInfo, selection: DataSelection, hold: Hold, *, with_refs: bool = False
-) -> Hold:
-    """Return a checked hold-back with the number of its chunks; with ``with_refs``, with what shows them."""
-    if hold.until <= to_datetime(now_us()):
-        raise InvalidInputError(f"until must be in the future, got {hold.until.isoformat()}")
-    require_name(hold.name)
-    require_unused(info, hold.name)
-    tip = branch_tip(info, hold.branch)
-    work = Workspace(context, tip)
-    chunks = hide(work, selection, writes=False)
-    if not chunks:
-        raise InvalidInputError(
-            f"the branch `{hold.branch}` must have data to hold back, but {some_of(selection.texts())} has "
-            "only the fill value"
-        )
-    visible = tuple(_showing(context, info, _cuts(work, selection), hold.branch)) if with_refs else ()
-    return replace(hold, chunks=chunks, visible=visible)
+def plan_hold(context: Context, info: RepoInfo, selection: DataSelection, hold: Hold) -> Hold:
+    """Return a hold-back with the number of its chunks, and what shows the data."""
+    require_possible(info, hold)
+    work = Workspace(context, branch_tip(info, hold.branch))
+    visible = _showing(context, info, _cuts(work, selection), hold.branch)
+    return replace(hold, chunks=hide(work, selection, writes=False), visible=tuple(visible))
 
 
 def hide(work: Workspace, selection: DataSelection, *, writes: bool = True) -> int:
@@ -192,6 +188,9 @@ def hide(work: Workspace, selection: DataSelection, *, writes: bool = True) -> i
         if writes and changes.any():
             work.delete_refs(path, table.index[changes])
             work.set_refs(path, new)
+    if not chunks:
+        data = some_of(selection.texts())
+        raise InvalidInputError(f"the branch must have data to hold back, but {data} has only the fill value")
     return chunks
 
 
@@ -216,8 +215,9 @@ def _showing(context: Context, info: RepoInfo, cuts: Mapping[bytes, ArrayCut], b
     def has_data(work: Workspace, node: Node) -> bool:
         key = node.id, tuple(each.id for each in node.array_data.manifests)  # equal in many versions
         if key not in known:
-            masks = cuts[node.id].masks(work.ref_table(node.path).index)
-            known[key] = any(mask.any() for mask in masks)
+            table, cut = work.ref_table(node.path), cuts[node.id]
+            is_same = not cut.boxes or table.ndim == len(cut.boxes[0])  # the array may have been another one
+            known[key] = any(mask.any() for mask in cut.masks(table.index)) if is_same else len(table) > 0
         return known[key]
 
     refs = {f"branch `{name}`": id_ for name, id_ in sorted(info.branches.items()) if name != branch}

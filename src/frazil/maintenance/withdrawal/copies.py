@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from frazil.arrays.array import read
 from frazil.display import counted, some_of
 from frazil.format.ids import id_list, id_to_text
 from frazil.repository.catalog.context import Context
@@ -20,7 +21,6 @@ from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.checks import skip_missing
-from frazil.zarr_store.arrays import array_at
 
 #: The beginning of a source among the data of a withdrawal in words.
 SOURCE: Final = "source "
@@ -63,8 +63,7 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
                     continue
                 ledgers.add(ledger)
                 urls, prints, rejected = (
-                    np.asarray(array_at(session, f"{folder}/{name}")[...])
-                    for name in ("url", "fingerprint", "quarantined")
+                    read(session, f"{folder}/{name}") for name in ("url", "fingerprint", "quarantined")
                 )
                 new = set(urls.tolist()) - known
                 known |= new
