@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.maintenance.schedules import Interrupted, Killed, killing
+from tests.maintenance.schedules import Killed, killing
 from tests.repository.version_1 import copy_of
 from tests.support.errors import of_kind
 from tests.support.judge import reference, reference_storage
@@ -64,7 +64,7 @@ def without(values: Any, *parts: slice) -> list[Any]:
     out = np.array(values)
     for part in parts:
         out[part] = 0
-    return out.tolist()
+    return list(out.tolist())
 
 
 def test_both_libraries_read_the_fill_value_and_then_the_values(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_spec_version_1() -> None:
 
 def test_another_writer_comes_first(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another writer adds to the box during the call is hidden, too."""
-    original, calls = hold_backs.hide, []
+    original, calls = hold_backs.hide, list[Any]()
 
     def late(work: Any, *arguments: Any, **further: Any) -> int:
         count = original(work, *arguments, **further)
@@ -350,7 +350,7 @@ def test_another_writer_comes_first(repo: frazil.Repository, monkeypatch: pytest
 
 
 def test_two_hold_back_under_one_name(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = hold_backs.hide, []
+    original, calls = hold_backs.hide, list[Any]()
     other = frazil.Repository.open(repo.storage)
 
     def late(work: Any, *arguments: Any, **further: Any) -> int:
@@ -374,7 +374,7 @@ def test_killed_at_any_request(after: bool) -> None:
     for deadly in range(0, 1000, 2):
         storage, survived = copy_of(template), False
         repo = frazil.Repository.open(storage, CONFIG)
-        with suppress(Killed, Interrupted):
+        with suppress(Killed):
             dying = frazil.Repository.open(killing(storage, deadly, after=after), CONFIG)
             hold(dying, {"t": slice(3, 9)})
             dying.upkeep.end_hold("season").apply()

@@ -18,8 +18,8 @@ BASE = "file:///archive"
 
 def save(folder: Path, number: int, value: float = 1.0, **labels: list[float]) -> Path:
     """Save a file with one time, and more labels."""
-    coords = {"time": [number], "x": labels.get("x", [1.0, 2.0])}
-    values = np.full((1, len(coords["x"])), number * 10 + value)
+    x = labels.get("x", [1.0, 2.0])
+    values, coords = np.full((1, len(x)), number * 10 + value), {"time": [number], "x": x}
     path = folder / f"day{number}.nc"
     xr.Dataset({"t": (("time", "x"), values)}, coords).to_netcdf(
         path, engine="h5netcdf", unlimited_dims=["time"]

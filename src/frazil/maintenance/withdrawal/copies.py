@@ -68,9 +68,9 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
                 new = set(urls.tolist()) - known
                 known |= new
                 chosen |= set(filter(is_copied, new))
-                rows = np.flatnonzero(np.isin(urls, [*chosen]) & ~rejected) if chosen else ()
-                for row in rows:
-                    copies.setdefault(group, {}).setdefault((str(urls[row]), prints[row].tobytes()), id_)
+                found = np.flatnonzero(np.isin(urls, [*chosen]) & ~rejected) if chosen else ()
+                for file in found:
+                    copies.setdefault(group, {}).setdefault((str(urls[file]), prints[file].tobytes()), id_)
     for group, files in copies.items():
         names, versions = (
             dict.fromkeys(url for url, _ in files),
