@@ -1,4 +1,7 @@
-/** The widget of notebooks, a module of anywidget: the page in a frame, and messages to the kernel that gives it bytes. */
+/**
+ * The widget of notebooks, a module of anywidget: the page in a frame, and messages to the kernel that gives
+ * it bytes.
+ */
 
 import type { Answer, Ask, Kernel } from "./page/home";
 

@@ -1,6 +1,7 @@
 /**
- * Lists, columns, bytes, and values of JSON. An index outside of its list is an error: of damaged bytes, or of a mistake.
- * Columns have a function for each class, because the engine compiles a function well that sees one class.
+ * Lists, columns, bytes, and values of JSON. An index outside of its list is an error: of damaged bytes, or
+ * of a mistake. Columns have a function for each class, because the engine compiles a function well that
+ * sees one class.
  */
 
 import { wrongFormat } from "./errors";

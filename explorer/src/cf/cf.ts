@@ -1,7 +1,16 @@
 /** The CF conventions: elements as stored to values and labels, with the results of xarray. */
 
-import type { Properties, Shape } from "../base/lists";
-import { f64, nth, product, record, strides, unbase64, viewOf } from "../base/lists";
+import {
+  f64,
+  nth,
+  product,
+  type Properties,
+  record,
+  type Shape,
+  strides,
+  unbase64,
+  viewOf,
+} from "../base/lists";
 import { type Clock, clockOf, precisionOf, timeText, unitOf } from "./calendar";
 import type { ArrayNode, Region } from "../format/types";
 

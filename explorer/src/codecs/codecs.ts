@@ -1,7 +1,6 @@
 /** Codecs of Zarr: from the bytes of a chunk to its elements. */
 
 import { unknownCodec, unsupported, wrongFormat } from "../base/errors";
-import type { Properties } from "../base/lists";
 import {
   entryOf,
   hex,
@@ -9,6 +8,7 @@ import {
   nth,
   placesOf,
   product,
+  type Properties,
   record,
   sizes,
   strides,

@@ -1,8 +1,20 @@
 /** Data types, elements as bytes, and copies of boxes of them. */
 
 import { unknownCodec, wrongFormat } from "../base/errors";
-import type { Properties, Shape } from "../base/lists";
-import { entryOf, half, hex, nth, outside, product, record, unbase64, unhex, viewOf } from "../base/lists";
+import {
+  entryOf,
+  half,
+  hex,
+  nth,
+  outside,
+  product,
+  type Properties,
+  record,
+  type Shape,
+  unbase64,
+  unhex,
+  viewOf,
+} from "../base/lists";
 
 /** Elements as stored. */
 export type Raw = ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;

@@ -1,4 +1,7 @@
-/** Zstandard, with dictionaries: the locations of manifests need them, and no small library has them. After RFC 8878. */
+/**
+ * Zstandard, with dictionaries: the locations of manifests need them, and no small library has them. After
+ * RFC 8878.
+ */
 
 import { joined, nth, u16, u32, u8, viewOf } from "../base/lists";
 

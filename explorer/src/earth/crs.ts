@@ -14,7 +14,10 @@ import tmerc from "proj4/lib/projections/tmerc";
 import { entryOf, type Properties } from "../base/lists";
 
 export type Place = readonly [number, number];
-/** Longitude and latitude in degrees; x and y in metres, degrees or radians, as the system has them. NaN where it has no place. */
+/**
+ * Longitude and latitude in degrees; x and y in metres, degrees or radians, as the system has them. NaN
+ * where it has no place.
+ */
 export interface Crs {
   readonly name: string;
   forward(longitude: number, latitude: number): Place;

@@ -1,6 +1,5 @@
 /** Projections, coastlines, and the lines of maps. Loaded with the first map. */
 
-import type { GeoPermissibleObjects, GeoProjection } from "d3-geo";
 import {
   geoAzimuthalEqualArea,
   geoEqualEarth,
@@ -9,6 +8,8 @@ import {
   geoNaturalEarth1,
   geoOrthographic,
   geoPath,
+  type GeoPermissibleObjects,
+  type GeoProjection,
 } from "d3-geo";
 import { clamp, entryOf, nth, type Shape } from "../base/lists";
 import type { Place } from "./crs";
@@ -140,8 +141,8 @@ const between = (one: number, other: number, share: number): number => one + (ot
 const mix = ([a, b]: Place, [c, d]: Place, at: number): Place => [between(a, c, at), between(b, d, at)];
 
 /**
- * Calls `use` with the place of each pixel. Within a block of pixels, places lie between those of its corners, if the place in
- * its middle does so up to a quarter of a pixel.
+ * Calls `use` with the place of each pixel. Within a block of pixels, places lie between those of its
+ * corners, if the place in its middle does so up to a quarter of a pixel.
  */
 export function eachPlace(
   projection: GeoProjection,

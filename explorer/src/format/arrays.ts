@@ -8,18 +8,18 @@ import { parallel, pool } from "../codecs/pool";
 import { reading } from "./files";
 import { chunkGrid, type ChunkGrid } from "./grid";
 import { readBytes } from "./remote";
-import type {
-  ArrayNode,
-  ChunkRef,
-  Lost,
-  ManifestPart,
-  Region,
-  Repository,
-  Selection,
-  Snapshot,
-  Source,
+import {
+  type ArrayNode,
+  ChunkKind,
+  type ChunkRef,
+  type Lost,
+  type ManifestPart,
+  type Region,
+  type Repository,
+  type Selection,
+  type Snapshot,
+  type Source,
 } from "./types";
-import { ChunkKind } from "./types";
 
 const MAX_BYTES = 2 ** 30;
 const MAX_CHUNKS = 100_000;

@@ -149,7 +149,10 @@ export class ChunkColumns implements ChunkTable {
     this.table = sized(this.table, capacity);
   }
 
-  /** Adds the references of an array within the extents. `part` is the part of the manifests that have come with this one. */
+  /**
+   * Adds the references of an array within the extents. `part` is the part of the manifests that have come
+   * with this one.
+   */
   add(manifest: Manifest, nodeId: string, extents: Uint32Array, part: number): void {
     const { rank } = this;
     const { view, bytes } = manifest.flat;

@@ -1,4 +1,7 @@
-/** Where the page is at home: a server of `frazil ui`, static files next to the data, or a notebook, whose kernel answers messages. */
+/**
+ * Where the page is at home: a server of `frazil ui`, static files next to the data, or a notebook, whose
+ * kernel answers messages.
+ */
 
 import { ExplorerError, forbidden, networkFailure, notFound, wrongFormat } from "../base/errors";
 import { record } from "../base/lists";
@@ -211,7 +214,10 @@ export class ServerSource extends WebSource {
     super(`${server}repo/`, label, secret);
   }
 
-  /** The server answers with an empty file for statistics that do not exist: a status 404 would be an error in the console. */
+  /**
+   * The server answers with an empty file for statistics that do not exist: a status 404 would be an error
+   * in the console.
+   */
   protected override url(key: string): string {
     return `${super.url(key)}${key.startsWith("statistics/") ? "?optional=" : ""}`;
   }

@@ -5,8 +5,8 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { axisOf, type Coordinate, differenceScale, NUMBERS, scaleOf, useCoordinates } from "../array/axes";
 import { type Limits, MAPS } from "../array/colour";
 import { arrayNear, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
-import type { Box, Slice } from "../array/slices";
 import {
+  type Box,
   box,
   boxShape,
   coarserSlice,
@@ -14,6 +14,7 @@ import {
   parsePoints,
   parseSlice,
   plane,
+  type Slice,
   sliceQuery,
 } from "../array/slices";
 import { f64, nth, product } from "../base/lists";
@@ -24,7 +25,6 @@ import { type EarthReference, earthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, valuesOf } from "../page/home";
-import type { Titles } from "../page/parts";
 import {
   Choice,
   Entry,
@@ -35,6 +35,7 @@ import {
   OnRequest,
   Setting,
   Sign,
+  type Titles,
   Wait,
 } from "../page/parts";
 import { afterwards, type Load, route, setQuery, useLoad } from "../page/state";
@@ -217,7 +218,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const valid = useValidTime(array, slice);
   const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
   const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && nth(part.step, dimension) > 1);
-  // What belongs together: the values of a level, and where its cells are. The former ones stay until the next ones are there
+  // What belongs together: the values of a level, and where its cells are. The former ones stay until the
+  // next ones are there
   const plan = JSON.stringify([full.path, slice.x, slice.y]);
   const isReduced = level.place > 0 || steps.length > 0 || isZoomed;
   const facts = { level, places, reference, isReduced, toQuery };

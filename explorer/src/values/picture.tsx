@@ -4,8 +4,16 @@ import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import { aspect, axisOf, type Coordinate, full as withUnit, inCelsius, type Scale } from "../array/axes";
-import type { Limits, Palette } from "../array/colour";
-import { categoryTable, paletteOf, robust, spread, symmetric, table } from "../array/colour";
+import {
+  categoryTable,
+  type Limits,
+  type Palette,
+  paletteOf,
+  robust,
+  spread,
+  symmetric,
+  table,
+} from "../array/colour";
 import { attributes, dimensionName, type Level, title } from "../array/nodes";
 import { type Box, boxShape, parsePoints, type Point, type Slice, typedIndex } from "../array/slices";
 import { clamp, f64, nth, type Shape } from "../base/lists";

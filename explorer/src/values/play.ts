@@ -12,7 +12,10 @@ import { commitsBack } from "../versions/writers";
 export const [NOTHING, VERSIONS] = [-1, -2];
 const MOST_COMMITS = 200;
 
-/** Ids of the commits up to a version that changed an array, oldest first. The version itself stands for its last change. */
+/**
+ * Ids of the commits up to a version that changed an array, oldest first. The version itself stands for its
+ * last change.
+ */
 export async function versionsOf(
   repository: Repository,
   version: string,

@@ -1,4 +1,7 @@
-/** Derived arrays of a version: what is made of what, and what is behind. The definitions are attributes of arrays of Frazil itself. */
+/**
+ * Derived arrays of a version: what is made of what, and what is behind. The definitions are attributes of
+ * arrays of Frazil itself.
+ */
 
 import { attributes, isArray, isHidden } from "../array/nodes";
 import { type Properties, record } from "../base/lists";

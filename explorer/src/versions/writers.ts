@@ -1,7 +1,8 @@
 /**
- * Which commit wrote each chunk of an array last. Chunks of a merge have the commits of the merged branch. The records of commits are read from a version backwards, until
- * each chunk has its commit. Where a record is missing, the references of the version and of its parent say what
- * changed. Chunks that remain are older than the commits that were read.
+ * Which commit wrote each chunk of an array last. Chunks of a merge have the commits of the merged branch.
+ * The records of commits are read from a version backwards, until each chunk has its commit. Where a record
+ * is missing, the references of the version and of its parent say what changed. Chunks that remain are
+ * older than the commits that were read.
  */
 
 import { isArray } from "../array/nodes";
@@ -65,7 +66,10 @@ export function mergedRows(repository: Repository, row: number): number[] {
     : [];
 }
 
-/** The commits that came with a merge and their records, newest first, with other merges at the end; undefined if one record is missing. */
+/**
+ * The commits that came with a merge and their records, newest first, with other merges at the end;
+ * undefined if one record is missing.
+ */
 export async function commitsOfMerge(
   repository: Repository,
   merge: number,
@@ -95,7 +99,10 @@ export async function commitsOfMerge(
   return isWhole ? records : undefined;
 }
 
-/** Coordinates that a commit without a record changed, by the references of two versions; undefined if they cannot say. */
+/**
+ * Coordinates that a commit without a record changed, by the references of two versions; undefined if they
+ * cannot say.
+ */
 async function changedByReferences(
   repository: Repository,
   { row, id }: Commit,
@@ -166,7 +173,8 @@ export async function chunkWriters(
       const { row, changes } = commit;
       if (changes) {
         const own = written(row, changes);
-        // What a merge changed was written by commits of its branch, or by the merge itself where both sides changed a chunk
+        // What a merge changed was written by commits of its branch, or by the merge itself where both sides
+        // changed a chunk
         if (mergedRows(repository, row).length && own.some((chunk) => rows[chunk] === -1)) {
           const among = new Uint8Array(table.length);
           for (const chunk of own) among[chunk] = 1;

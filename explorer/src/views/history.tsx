@@ -275,7 +275,10 @@ export interface Lanes {
   turn(at: number): number;
 }
 
-/** `rows` are the parents of the rows of a history, which come before their children. `first` is the row whose line of parents gets lane 0, `tips` are the rows with names. */
+/**
+ * `rows` are the parents of the rows of a history, which come before their children. `first` is the row
+ * whose line of parents gets lane 0, `tips` are the rows with names.
+ */
 export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>): Lanes {
   const length = rows.length;
   const turn = (at: number): number => length - 1 - at;
@@ -314,7 +317,10 @@ export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>
   return { length, lane, parent, members, named, turn };
 }
 
-/** The lines that cross the places from `start` to `stop`: child places. At most one per lane, and those that begin between. */
+/**
+ * The lines that cross the places from `start` to `stop`: child places. At most one per lane, and those that
+ * begin between.
+ */
 export function linesBetween(lanes: Lanes, start: number, stop: number, width: number): number[] {
   const children: number[] = [];
   for (let own = 0; own < Math.min(width, lanes.members.length); own++) {

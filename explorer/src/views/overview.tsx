@@ -2,9 +2,9 @@
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import type { Branch } from "../array/nodes";
 import {
   attributes,
+  type Branch,
   changedPaths,
   codecs,
   gridShape,

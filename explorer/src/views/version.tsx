@@ -2,8 +2,18 @@
 
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import type { Branch, Change } from "../array/nodes";
-import { changedPaths, gridShape, isArray, isHidden, listed, rows, shapeText, tree } from "../array/nodes";
+import {
+  type Branch,
+  type Change,
+  changedPaths,
+  gridShape,
+  isArray,
+  isHidden,
+  listed,
+  rows,
+  shapeText,
+  tree,
+} from "../array/nodes";
 import { f64, nth } from "../base/lists";
 import type { Node, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
