@@ -8,7 +8,7 @@ import { decompress, statedSize } from "./codecs/zstd";
 import { formatError } from "./format/files";
 
 /** From this size on, WebAssembly decodes so much faster that it is worth its compilation. */
-const LARGE = 1 << 20;
+const LARGE = 1 << 15;
 let loading: Promise<void> | undefined;
 
 async function loadZstd(): Promise<void> {
@@ -19,9 +19,12 @@ async function loadZstd(): Promise<void> {
   await large.init().finally(() => (globalThis.fetch = fetch));
   decoder.zstd = (data, limit) => {
     const size = statedSize(data);
-    const out = size === undefined || size > limit ? undefined : large.decode(data, size);
-    // damage, or several frames: the other decoder knows
-    return out && out.length === size ? out : decompress(data, limit);
+    // A frame without its size: what has too little room is empty
+    for (let room = size ?? 8 * data.length; room <= limit; room *= size === undefined ? 4 : Infinity) {
+      const out = large.decode(data, room);
+      if (out.length === (size ?? (out.length || -1))) return out;
+    }
+    return decompress(data, limit); // damage, or several frames: the other decoder knows
   };
 }
 

@@ -102,19 +102,3 @@ export function sizeShade(table: ChunkTable): ReturnType<typeof columnShade> {
   const { low, high, ...rest } = columnShade(Float64Array.from(table.size, (size) => Math.log(size + 1)));
   return { ...rest, low: Math.round(Math.exp(low) - 1), high: Math.round(Math.exp(high) - 1) };
 }
-
-/** Neighbours in the same file have the same colour: the packs of an array show. */
-export function fileShade(table: ChunkTable): Shade {
-  const numbers = new Map<string, number>();
-  const shades = new Int32Array(table.length).fill(-2);
-  const shade = (row: number): number => {
-    const location = shades[row] === -2 ? table.location(row) : undefined;
-    if (location !== undefined) {
-      const number = numbers.get(location) ?? (numbers.size * 97) % 256; // 97: far apart and never repeating within 256
-      numbers.set(location, number);
-      shades[row] = number;
-    }
-    return Math.max(-1, i32(shades, row));
-  };
-  return { colours: colourTable("viridis"), shade };
-}

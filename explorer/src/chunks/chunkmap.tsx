@@ -2,7 +2,7 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { full, meanOf, scaleOf } from "../array/axes";
+import { scaleOf } from "../array/axes";
 import { pixel } from "../array/colour";
 import { gridShape } from "../array/nodes";
 import { changedRows, chunkBox, KINDS, kinds, MOST_VALUES } from "../array/references";
@@ -10,7 +10,7 @@ import { parseSlice, sliceQuery } from "../array/slices";
 import { clamp, entryOf, f64, i32, nth, product, type Shape, u8 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import { type Cells, cellsOf, paintCells } from "./cells";
-import { SHADES } from "./shades";
+import { type ShadeData, SHADES } from "./shades";
 import { ChunkKind, type ChunkTable } from "../format/types";
 import {
   arrowOf,
@@ -28,7 +28,7 @@ import { Choice, Entry, Facts, OnRequest, Wait, ZoomButtons } from "../page/part
 import { route, setQuery, useLoad } from "../page/state";
 import { bytes, count, plural } from "../page/text";
 import { ValueTable } from "../values/lines";
-import { statistics } from "../values/numbers";
+import { Numbers } from "../values/numbers";
 import { Past } from "../values/points";
 import { Axes, Fixed } from "../values/sliders";
 import { statisticsOf } from "../values/summary";
@@ -59,37 +59,27 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
   const slice = parseSlice(grid, query);
   const colour = query.colour ?? (difference ? "change" : "kind");
   const { needs, show } = entryOf(SHADES, colour) ?? SHADES.kind;
-  const changes = useLoad(async () => {
-    if (colour !== "change") return undefined;
-    const own = difference ? undefined : await repository.changes(snapshot.id);
-    const coords = difference ?? own?.updatedChunks.find(({ nodeId }) => nodeId === node.id)?.coords;
-    return coords && changedRows(table, grid.length, coords);
-  }, [difference, snapshot.id, colour === "change", table]);
+  const source = needs ?? (colour === "change" && colour);
+  const facts = useLoad(
+    async (signal, progress): Promise<Pick<ShadeData, "changed" | "writers" | "statistics">> => {
+      if (source === "writers")
+        return { writers: await chunkWriters(repository, snapshot.id, node, table, progress, signal) };
+      if (source === "statistics") return { statistics: await statisticsOf(array, table, signal) };
+      if (source !== "change") return {};
+      const own = difference ? undefined : await repository.changes(snapshot.id);
+      const coords = difference ?? own?.updatedChunks.find(({ nodeId }) => nodeId === node.id)?.coords;
+      return coords ? { changed: changedRows(table, grid.length, coords) } : {};
+    },
+    [difference, snapshot.id, source, table],
+  );
   const cells = useMemo(
     () => cellsOf(table, grid, slice.x, slice.y, slice.index),
     [table, slice.x, slice.y, slice.index.join()],
   );
   const size = useMemo(() => table.size.reduce((sum, each) => sum + each, 0), [table]);
-  const writers = useLoad(
-    async (signal, progress) =>
-      needs === "writers" ? chunkWriters(repository, snapshot.id, node, table, progress, signal) : undefined,
-    [needs === "writers", table],
-  );
-  const statistics = useLoad(
-    async (signal) => (needs === "statistics" ? statisticsOf(array, table, signal) : undefined),
-    [needs === "statistics", table],
-  );
   const shown = useMemo(
-    () =>
-      show({
-        repository,
-        table,
-        places: product(grid),
-        changed: changes.value,
-        writers: writers.value,
-        statistics: statistics.value,
-      }),
-    [colour, table, changes.value, writers.value, statistics.value, css("page")],
+    () => show({ repository, table, places: product(grid), ...facts.value }),
+    [colour, table, facts.value, css("page")],
   );
   const image = useMemo(() => {
     const pixels = new Uint32Array(cells.width * cells.height);
@@ -110,9 +100,9 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
     return [place, row >= 0 && shown.describe?.(row)].filter(Boolean).join("; ");
   };
   if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
-  const options = Object.entries(SHADES)
-    .filter(([, { most = Infinity }]) => table.length <= most)
-    .map(([name, { label, labelBetween }]) => [name, (difference && labelBetween) || label] as const);
+  const options = Object.entries(SHADES).map(
+    ([name, { label, labelBetween }]) => [name, (difference && labelBetween) || label] as const,
+  );
   return (
     <div class="column fill">
       <div class="bar">
@@ -141,7 +131,7 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
       />
       <div class="legend">
         {needs ? (
-          <Wait<unknown> of={{ writers, statistics }[needs]} what={WAITS[needs]}>
+          <Wait of={facts} what={WAITS[needs]}>
             {() => shown.legend}
           </Wait>
         ) : (
@@ -376,19 +366,10 @@ function Values({ decoded, shape }: { decoded: Decoded; shape: Shape }): VNode {
   const scale = scaleOf(decoded);
   const numbers = values instanceof Float64Array ? values : undefined;
   const text = (at: number): string => (numbers ? scale.text(numbers[at] ?? NaN) : decoded.label(at));
-  const facts = useMemo(() => numbers && numbers.length > 1 && statistics(numbers), [values]);
+  const none = { difference: false, placeOf: String, onChoose: undefined };
   return (
     <>
-      {facts && (
-        <Facts
-          rows={[
-            facts.count > 0 && ["Smallest", full(scale, facts.low)],
-            facts.count > 0 && ["Largest", full(scale, facts.high)],
-            facts.count > 0 && scale.hasMean && ["Mean", full(scale, meanOf(scale, facts.mean))],
-            ["Without value", count(values.length - facts.count)],
-          ]}
-        />
-      )}
+      {numbers && numbers.length > 1 && <Numbers values={numbers} scale={scale} {...none} />}
       {values.length > 0 && (
         <ValueTable
           name="First values"

@@ -6,7 +6,7 @@ import { CATEGORIES, cssColour, pixel } from "../array/colour";
 import { KINDS, kinds, summary } from "../array/references";
 import { f64, i32, nth, u8 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
-import { columnShade, fileShade, type Shade, sizeShade } from "./cells";
+import { columnShade, type Shade, sizeShade } from "./cells";
 import type { ChunkTable, Repository } from "../format/types";
 import { css } from "../page/canvas";
 import { CommitLink } from "../page/parts";
@@ -20,9 +20,9 @@ export interface ShadeData {
   readonly repository: Repository;
   readonly table: ChunkTable;
   readonly places: number;
-  readonly changed: Uint8Array | undefined;
-  readonly writers: Writers | undefined;
-  readonly statistics: Statistics | undefined;
+  readonly changed?: Uint8Array;
+  readonly writers?: Writers;
+  readonly statistics?: Statistics;
 }
 
 interface Shown extends Shade {
@@ -38,8 +38,6 @@ interface ShadeKind {
   readonly labelBetween?: string;
   /** What must be loaded before. */
   readonly needs?: "writers" | "statistics";
-  /** References for which the colour is worth its time. */
-  readonly most?: number;
   show(data: ShadeData): Shown;
 }
 
@@ -82,14 +80,6 @@ export const SHADES: Record<string, ShadeKind> & { readonly kind: ShadeKind } = 
       const sizes = sizeShade(table);
       return { ...sizes, legend: <Scale {...sizes} low={bytes(sizes.low)} high={bytes(sizes.high)} /> };
     },
-  },
-  file: {
-    label: "file",
-    most: 250_000,
-    show: ({ table }) => ({
-      ...fileShade(table),
-      legend: <span>Chunks in one file have one colour.</span>,
-    }),
   },
   change: {
     label: "changed by this commit",

@@ -1,6 +1,6 @@
 /**
- * Zstandard, with dictionaries: the locations of manifests need them, and no small library has them. After
- * RFC 8878.
+ * Zstandard, with dictionaries: the locations of manifests need them, and no small library has them. After RFC
+ * 8878. Workers decode what is large with `zstddec`, so this decoder is short rather than fast.
  */
 
 import { joined, nth, u16, u32, u8, viewOf } from "../base/lists";
@@ -99,25 +99,32 @@ function distribution(
   return [states(counts, log), position];
 }
 
-/** A stream of bits that is read from its end. Eight zero bytes before it stand for what is before its start. */
-let scratch = viewOf(new Uint8Array(BLOCK + 64));
+/** A stream of bits that is read from its end. Before its start are zeros, and `left` is negative. */
+class Bits {
+  private readonly view: DataView;
+  left: number;
 
-/** Copies a stream; returns the position of its last bit. */
-function reversed(src: Uint8Array, start: number, end: number): number {
-  const length = end - start;
-  if (length <= 0 || end > src.length) throw new Corrupt("stream of bits");
-  if (length + 16 > scratch.byteLength) scratch = viewOf(new Uint8Array(length * 2 + 16));
-  const bytes = new Uint8Array(scratch.buffer);
-  bytes.set(src.subarray(start, end), 8);
-  bytes.fill(0, 8 + length, 16 + length);
-  const last = u8(src, end - 1);
-  if (last === 0) throw new Corrupt("stream of bits");
-  return (8 + length - 1) * 8 + high(last);
+  constructor(src: Uint8Array, start: number, end: number) {
+    const last = src[end - 1] ?? 0;
+    if (end <= start || last === 0) throw new Corrupt("stream of bits");
+    const padded = new Uint8Array(end - start + 16);
+    padded.set(src.subarray(start, end), 8);
+    this.view = viewOf(padded);
+    this.left = (end - start - 1) * 8 + high(last);
+  }
+
+  /** The next bits, at most 25. */
+  peek(count: number): number {
+    const at = 64 + this.left - count;
+    return (this.view.getUint32(at >> 3, true) >>> (at & 7)) & ((1 << count) - 1);
+  }
+
+  read(count: number): number {
+    const value = this.peek(count);
+    this.left -= count;
+    return value;
+  }
 }
-
-/** Up to 25 bits. */
-const bitsAt = (stream: DataView, bit: number, count: number): number =>
-  (stream.getUint32(bit >> 3, true) >>> (bit & 7)) & ((1 << count) - 1);
 
 function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
   const head = src[start++];
@@ -134,19 +141,17 @@ function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
     const stop = start + head;
     if (stop > end) throw new Corrupt("literals");
     const [table, from] = distribution(src, start, stop, 6, 255);
-    let bit = reversed(src, from, stop);
-    const stream = scratch;
-    const read = (count: number): number => bitsAt(stream, Math.max((bit -= count), 0), count);
-    for (let [place, other] = [read(table.log), read(table.log)]; ;) {
+    const bits = new Bits(src, from, stop);
+    for (let [place, other] = [bits.read(table.log), bits.read(table.log)]; ;) {
       const state = u32(table.entry, place);
       weights.push(state & 255);
       if (weights.length > 255) throw new Corrupt("literals");
       const count = (state >> 8) & 255;
-      if (bit - count < 64) {
+      if (bits.left < count) {
         weights.push(u32(table.entry, other) & 255);
         break;
       }
-      [place, other] = [other, (state >> 16) + read(count)];
+      [place, other] = [other, (state >> 16) + bits.read(count)];
     }
     start = stop;
   }
@@ -170,39 +175,13 @@ function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
   return [{ log, entry }, start];
 }
 
-function literals(
-  src: Uint8Array,
-  start: number,
-  end: number,
-  codes: Codes,
-  out: Uint8Array,
-  from: number,
-  to: number,
-): void {
-  let bit = reversed(src, start, end);
-  const stream = scratch;
-  const { log, entry } = codes;
-  const mask = (1 << log) - 1;
-  let at = from;
-  // two codes of at most 12 bits are in reach of one read
-  for (const stop = to - 1; at < stop && bit >= 32; at += 2) {
-    const low = bit - 25;
-    const bits = stream.getUint32(low >> 3, true) >>> (low & 7);
-    const one = u16(entry, (bits >> (25 - log)) & mask);
-    const length = one & 15;
-    const two = u16(entry, (bits >> (25 - log - length)) & mask);
-    out[at] = one >> 4;
-    out[at + 1] = two >> 4;
-    bit -= length + (two & 15);
-  }
-  for (; at < to; at++) {
-    const low = bit - log;
-    if (low < 0) throw new Corrupt("literals");
-    const code = u16(entry, bitsAt(stream, low, log));
+function decodeLiterals(bits: Bits, { log, entry }: Codes, out: Uint8Array): void {
+  for (let at = 0; at < out.length; at++) {
+    const code = u16(entry, bits.peek(log));
     out[at] = code >> 4;
-    bit -= code & 15;
+    bits.left -= code & 15;
   }
-  if (bit !== 64) throw new Corrupt("literals");
+  if (bits.left !== 0) throw new Corrupt("literals");
 }
 
 const range = (count: number, from: number): number[] => Array.from({ length: count }, (_, i) => i + from);
@@ -321,7 +300,6 @@ class Frame {
   private codes: Codes | undefined;
   private readonly tables: [Table, Table, Table];
   private offsets: Dictionary["offsets"];
-  private readonly literals = new Uint8Array(BLOCK);
 
   constructor(
     private readonly src: Uint8Array,
@@ -375,51 +353,41 @@ class Frame {
     this.out = out;
   }
 
-  /** Decodes the literals of a block into `this.literals`; returns their number and the position after them. */
-  private readLiterals(start: number, end: number): [number, number] {
+  /** The literals of a block, and the position after them. */
+  private literals(start: number, end: number): [Uint8Array, number] {
     const { src } = this;
-    const kind = u8(src, start) & 3;
-    const format = (u8(src, start) >> 2) & 3;
-    const low = word(src, start);
+    const head = word(src, start) + byte(src, start + 4) * 2 ** 32;
+    const [kind, format] = [head & 3, (head >> 2) & 3];
     if (kind < 2) {
       const bytes = nth([1, 2, 1, 3], format);
-      const size = (low & (2 ** (8 * bytes) - 1)) >> (bytes === 1 ? 3 : 4);
+      const size = Math.floor((head % 2 ** (8 * bytes)) / (bytes === 1 ? 8 : 16));
       const from = start + bytes;
       const stop = from + (kind === 0 ? size : 1);
       if (size > BLOCK || stop > end) throw new Corrupt("literals");
-      if (kind === 0) this.literals.set(src.subarray(from, stop));
-      else this.literals.fill(u8(src, from), 0, size);
-      return [size, stop];
+      return [kind === 0 ? src.subarray(from, stop) : new Uint8Array(size).fill(u8(src, from)), stop];
     }
     const bits = nth([10, 10, 14, 18], format);
-    const wide = low + byte(src, start + 4) * 2 ** 32;
-    const size = Math.floor(wide / 16) & ((1 << bits) - 1);
-    const packed = Math.floor(wide / 2 ** (4 + bits)) & ((1 << bits) - 1);
+    const size = Math.floor(head / 16) % 2 ** bits;
     let from = start + nth([3, 3, 4, 5], format);
-    const stop = from + packed;
-    if (size > BLOCK || !(stop <= end)) throw new Corrupt("literals");
+    const stop = from + (Math.floor(head / 2 ** (4 + bits)) % 2 ** bits);
+    if (size > BLOCK || stop > end) throw new Corrupt("literals");
     if (kind === 2) [this.codes, from] = huffman(src, from, stop);
-    const { codes } = this;
-    if (codes === undefined) throw new Corrupt("literals");
-    if (format === 0) literals(src, from, stop, codes, this.literals, 0, size);
-    else {
-      let at = from + 6;
-      if (at > stop) throw new Corrupt("literals");
-      const part = (size + 3) >> 2;
-      for (let i = 0; i < 4; i++) {
-        const next = i === 3 ? stop : at + (word(src, from + 2 * i) & 0xffff);
-        if (next > stop) throw new Corrupt("literals");
-        const last = i === 3 ? size : Math.min(size, (i + 1) * part);
-        literals(src, at, next, codes, this.literals, Math.min(size, i * part), last);
-        at = next;
-      }
+    if (this.codes === undefined) throw new Corrupt("literals");
+    const out = new Uint8Array(size);
+    const streams = format === 0 ? 1 : 4;
+    const part = Math.ceil(size / streams);
+    for (let i = 0, at = streams === 1 ? from : from + 6; i < streams; i++) {
+      const next = i === streams - 1 ? stop : at + (word(src, from + 2 * i) & 0xffff);
+      if (next > stop) throw new Corrupt("literals");
+      decodeLiterals(new Bits(src, at, next), this.codes, out.subarray(i * part, (i + 1) * part));
+      at = next;
     }
-    return [size, stop];
+    return [out, stop];
   }
 
   private block(start: number, stop: number): void {
     const { src, tables } = this;
-    const [literalCount, from] = this.readLiterals(start, stop);
+    const [literals, from] = this.literals(start, stop);
     let at = from;
     let count = u8(src, at++);
     if (at > stop) throw new Corrupt("sequences");
@@ -427,7 +395,6 @@ class Frame {
       count = (word(src, at) & 0xffff) + 0x7f00;
       at += 2;
     } else if (count >= 128) count = ((count - 128) << 8) + u8(src, at++);
-    this.reserve(0);
     if (count > 0) {
       const modes = u8(src, at++);
       for (const [i, [log, largest, usual]] of KINDS.entries()) {
@@ -439,88 +406,62 @@ class Frame {
         } else if (mode === 2) [tables[i], at] = distribution(src, at, stop, log, largest);
       }
     }
-    if (at > stop) throw new Corrupt("sequences");
+    if (at > stop || (count === 0 && at !== stop)) throw new Corrupt("sequences");
     if (this.head.size === undefined) this.reserve(Math.min(BLOCK, this.limit - this.end));
-    const { out, literals: text, dictionary } = this;
+    const used = count > 0 ? this.sequences(new Bits(src, at, stop), count, literals) : 0;
+    if (this.end + literals.length - used > this.out.length) throw new Corrupt("size of content");
+    this.out.set(literals.subarray(used), this.end);
+    this.end += literals.length - used;
+  }
+
+  /** Literals and matches in turn. Returns the number of literals. */
+  private sequences(bits: Bits, count: number, literals: Uint8Array): number {
+    const { out, tables } = this;
+    const { content } = this.dictionary;
+    const [ll, of, ml] = tables;
+    if (!ll || !of || !ml) throw new Corrupt("sequences");
     const cap = Math.min(out.length, this.end + BLOCK);
-    let end = this.end;
-    let used = 0;
-    if (count > 0) {
-      let bit = reversed(src, at, stop);
-      const buffer = scratch;
-      // local variables, because properties and captured variables cost half of the speed
-      const [ll, of, ml] = tables;
-      if (!ll || !of || !ml) throw new Corrupt("sequences");
-      const llEntry = ll.entry;
-      const ofEntry = of.entry;
-      const mlEntry = ml.entry;
-      let l = u32(llEntry, bitsAt(buffer, (bit -= ll.log), ll.log));
-      let o = u32(ofEntry, bitsAt(buffer, (bit -= of.log), of.log));
-      let m = u32(mlEntry, bitsAt(buffer, (bit -= ml.log), ml.log));
-      let [first, second, third] = this.offsets;
-      for (let i = 0; i < count; i++) {
-        if (bit < 64) throw new Corrupt("sequences");
-        const code = o & 255;
-        let value: number;
-        if (code <= 24) value = (1 << code) + bitsAt(buffer, (bit -= code), code);
-        else {
-          value = 2 ** code + bitsAt(buffer, (bit -= code - 24), code - 24) * 2 ** 24;
-          value += bitsAt(buffer, (bit -= 24), 24);
-        }
-        let match = u32(MATCH_BASE, m & 255);
-        const more = u8(MATCH_BITS, m & 255);
-        if (more > 0) match += bitsAt(buffer, (bit -= more), more);
-        let literal = u32(LITERAL_BASE, l & 255);
-        const extra = u8(LITERAL_BITS, l & 255);
-        if (extra > 0) literal += bitsAt(buffer, (bit -= extra), extra);
-        if (value > 3) {
-          value -= 3;
-          third = second;
-          second = first;
-          first = value;
-        } else {
-          if (literal === 0) value++;
-          if (value === 1) value = first;
-          else {
-            const repeat = value === 2 ? second : value === 3 ? third : first - 1;
-            if (value !== 2) third = second;
-            second = first;
-            first = value = repeat;
-          }
-        }
-        if (i + 1 < count) {
-          const a = (l >> 8) & 255;
-          const b = (m >> 8) & 255;
-          const c = (o >> 8) & 255;
-          l = u32(llEntry, (l >> 16) + bitsAt(buffer, (bit -= a), a));
-          m = u32(mlEntry, (m >> 16) + bitsAt(buffer, (bit -= b), b));
-          o = u32(ofEntry, (o >> 16) + bitsAt(buffer, (bit -= c), c));
-        }
-        if (end + literal + match > cap || used + literal > literalCount || value <= 0)
-          throw new Corrupt("sequences");
-        if (literal > 32) {
-          out.set(text.subarray(used, used + literal), end);
-          end += literal;
-          used += literal;
-        } else while (literal-- > 0) out[end++] = u8(text, used++);
-        let source = end - value;
-        if (source < 0) {
-          const { content } = dictionary;
-          let at = content.length + source;
-          if (at < 0) throw new Corrupt("sequences");
-          for (; match > 0 && at < content.length; match--) out[end++] = u8(content, at++);
-          source = end - value;
-        }
-        if (value >= match && match > 32) {
-          out.copyWithin(end, source, source + match);
-          end += match;
-        } else while (match-- > 0) out[end++] = u8(out, source++);
+    let [end, used] = [this.end, 0];
+    let [l, o, m] = [ll, of, ml].map(({ log, entry }) => u32(entry, bits.read(log))) as [
+      number,
+      number,
+      number,
+    ];
+    const next = ({ entry }: States, state: number): number =>
+      u32(entry, (state >> 16) + bits.read((state >> 8) & 255));
+    for (let i = 0; i < count; i++) {
+      const code = o & 255;
+      const more = code > 24 ? bits.read(code - 24) * 2 ** 24 + bits.read(24) : bits.read(code);
+      const match = u32(MATCH_BASE, m & 255) + bits.read(u8(MATCH_BITS, m & 255));
+      const literal = u32(LITERAL_BASE, l & 255) + bits.read(u8(LITERAL_BITS, l & 255));
+      const offset = this.offset(2 ** code + more, literal > 0);
+      if (i + 1 < count) {
+        l = next(ll, l);
+        m = next(ml, m);
+        o = next(of, o);
       }
-      if (bit !== 64) throw new Corrupt("sequences");
-      this.offsets = [first, second, third];
-    } else if (at !== stop) throw new Corrupt("sequences");
-    if (end + literalCount - used > cap) throw new Corrupt("size of content");
-    out.set(text.subarray(used, literalCount), end);
-    this.end = end + literalCount - used;
+      if (bits.left < 0 || end + literal + match > cap || used + literal > literals.length || offset <= 0)
+        throw new Corrupt("sequences");
+      out.set(literals.subarray(used, used + literal), end);
+      used += literal;
+      end += literal;
+      const stop = end + match;
+      for (; end < offset && end < stop; end++) out[end] = u8(content, content.length + end - offset);
+      // What overlaps itself is repeated
+      for (; end < stop; end += offset) out.copyWithin(end, end - offset, Math.min(end, stop - offset));
+      end = stop;
+    }
+    if (bits.left !== 0) throw new Corrupt("sequences");
+    this.end = end;
+    return used;
+  }
+
+  /** The offset that a value stands for: a new one, or one of the last three. */
+  private offset(value: number, hasLiterals: boolean): number {
+    const [first, second, third] = this.offsets;
+    const place = value > 3 ? 4 : value - Number(hasLiterals);
+    const offset = nth([first, second, third, first - 1, value - 3], place);
+    if (place > 0) this.offsets = [offset, first, place === 1 ? third : second];
+    return offset;
   }
 }

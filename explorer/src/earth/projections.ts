@@ -70,7 +70,7 @@ export interface View {
 const isRound = (name: string): boolean => name === "globe" || name === "local";
 export const SPHERE = { type: "Sphere" } as const;
 const RADIANS = Math.PI / 180;
-const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
+export const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 
 /** The frame of a plane as a line, and its centre; without a line if it is most of the world. */
 export function frame({ name, width, height, place }: Geolocation): {

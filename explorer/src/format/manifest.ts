@@ -1,6 +1,6 @@
 /** References of chunks, as columns. */
 
-import { firstWhere, i32, nth, text, u16, u32, u8, wide } from "../base/lists";
+import { f64, firstWhere, nth, text, u16, u32, u8, wide } from "../base/lists";
 import { decompress, type Dictionary, readDictionary } from "../codecs/zstd";
 import { type Body, reading } from "./files";
 import type { Flat } from "./flatbuffer";
@@ -235,49 +235,26 @@ export class ChunkColumns implements ChunkTable {
     return this.packed[row] === 1;
   }
 
-  /** Rows whose file has another row: a hash table of the bytes of ids and locations. */
+  /** Rows whose file has another row, by numbers of 53 bits from the bytes of ids and locations. */
   private findPacked(): Uint8Array {
-    const { length, kind } = this;
-    const packed = new Uint8Array(length);
-    const mask = 2 ** Math.ceil(Math.log2(length * 2 + 2)) - 1;
-    const heads = new Int32Array(mask + 1).fill(-1);
-    const starts = new Uint32Array(length);
-    this.parts.forEach(({ manifest, first }, p) => {
-      const { flat } = manifest;
-      const { bytes } = flat;
-      const stop = this.parts[p + 1]?.first ?? length;
-      for (let row = first; row < stop; row++) {
-        if (kind[row] === ChunkKind.Inline) continue;
+    const keys = new Float64Array(this.length).fill(-1);
+    this.parts.forEach(({ manifest: { flat } }, p) => {
+      for (let row = nth(this.parts, p).first; row < (this.parts[p + 1]?.first ?? this.length); row++) {
+        if (this.kind[row] === ChunkKind.Inline) continue;
         const table = u32(this.table, row);
-        let start = flat.field(table, CHUNK_ID);
-        let size = 12;
-        if (kind[row] === ChunkKind.Virtual) {
-          [start, size] = flat.vector(table, LOCATION, 1);
-          if (start === 0) [start, size] = flat.vector(table, COMPRESSED, 1);
+        let [start, size] = [flat.field(table, CHUNK_ID), 12];
+        if (this.kind[row] === ChunkKind.Virtual) [start, size] = flat.vector(table, LOCATION, 1);
+        if (start === 0) [start, size] = flat.vector(table, COMPRESSED, 1);
+        let [one, other] = [0x811c9dc5, 0];
+        for (let at = start; at < start + size; at++) {
+          one = Math.imul(one ^ u8(flat.bytes, at), 0x01000193);
+          other = Math.imul(other, 31) + one;
         }
-        starts[row] = start;
-        let hash = 0x811c9dc5;
-        for (let i = start; i < start + size; i++) hash = Math.imul(hash ^ u8(bytes, i), 0x01000193);
-        for (let slot = (hash ^ (hash >>> 15)) & mask; ; slot = (slot + 1) & mask) {
-          const other = i32(heads, slot);
-          if (other < 0) {
-            heads[slot] = row;
-            break;
-          }
-          if (kind[other] !== kind[row]) continue;
-          const owner = other >= first ? flat : this.manifest(other).flat;
-          // the length of a location lies before it
-          if (kind[row] === ChunkKind.Virtual && owner.view.getUint32(u32(starts, other) - 4, true) !== size)
-            continue;
-          let same = 0;
-          while (same < size && owner.bytes[u32(starts, other) + same] === bytes[start + same]) same++;
-          if (same === size) {
-            packed[row] = packed[other] = 1;
-            break;
-          }
-        }
+        keys[row] = (one >>> 0) * 2 ** 21 + (other >>> 11);
       }
     });
-    return packed;
+    const sorted = keys.slice().sort();
+    const before = (key: number): number => firstWhere(sorted.length, (at) => f64(sorted, at) >= key);
+    return Uint8Array.from(keys, (key) => Number(key >= 0 && sorted[before(key) + 1] === key));
   }
 }

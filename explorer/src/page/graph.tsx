@@ -139,22 +139,17 @@ export function layered(nodes: readonly Linked[]): { items: Item[]; lines: Item[
   return { items: all, lines };
 }
 
-/** Sorts a column by the means of the neighbours on one side. Each item moves as near to its mean as possible. */
+/** Sorts a column by the means of the neighbours on one side. Each item moves to its mean or below it, then all move up. */
 function settle(layer: Item[], side: "former" | "next"): void {
   const wanted = (item: Item): number =>
     item[side].length ? item[side].reduce((sum, { row }) => sum + row, 0) / item[side].length : item.row;
   const means = new Map(layer.map((item) => [item, wanted(item)]));
   layer.sort((one, other) => (means.get(one) ?? 0) - (means.get(other) ?? 0));
-  // Neighbours that want the same place share a block around its mean: the least squares of the moves
-  const blocks: [sum: number, count: number][] = [];
-  layer.forEach((item, at) => {
-    let [sum, count] = [(means.get(item) ?? 0) - at, 1];
-    for (let last = blocks.at(-1); last && last[0] / last[1] > sum / count; last = blocks.at(-1)) {
-      [sum, count] = [sum + last[0], count + last[1]];
-      blocks.pop();
-    }
-    blocks.push([sum, count]);
-  });
-  const starts = blocks.flatMap(([sum, count]) => Array<number>(count).fill(sum / count));
-  layer.forEach((item, at) => (item.row = nth(starts, at) + at));
+  let [free, moved] = [-Infinity, 0];
+  for (const item of layer) {
+    item.row = Math.max(free, means.get(item) ?? 0);
+    moved += item.row - (means.get(item) ?? 0);
+    free = item.row + 1;
+  }
+  for (const item of layer) item.row -= moved / layer.length;
 }

@@ -40,7 +40,6 @@ export const PROJECTIONS: Titles = [
 
 const REST = 200; // milliseconds after which a view is at rest
 const [WIDE, NARROWEST, WIDEST] = [130, 1e-3, 720]; // degrees
-const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 const MAP = "frazil-map";
 
 /** The map that the address names, or else the one that a person chose last. */
@@ -85,8 +84,8 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     if (moved === undefined) return;
     const timer = setTimeout(() => {
       setMoving(false);
-      const shown = STEPS.flatMap((across) =>
-        STEPS.map((down): Place => projection.invert?.([across * width, down * height]) ?? [NaN, NaN]),
+      const shown = earth.STEPS.flatMap((across) =>
+        earth.STEPS.map((down): Place => projection.invert?.([across * width, down * height]) ?? [NaN, NaN]),
       );
       onView(moved === "all" ? undefined : moved, shown);
       setMoved(undefined); // the address has it

@@ -2,7 +2,6 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import { nearest } from "../array/slices";
 import { f64, firstWhere, i32, nth, record } from "../base/lists";
 import type { Repository } from "../format/types";
 import { Canvas, css } from "../page/canvas";
@@ -63,13 +62,6 @@ export function History({ reader }: { reader: Reader }): VNode {
   useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
 
   const select = (index: number): void => setQuery({ at: history.id(rowAt(index)) });
-  const toDate = (date: string): string | void => {
-    const time = Date.parse(date);
-    if (Number.isNaN(time)) return `"${date}" is not a date: write 2024-12-31.`;
-    if (total === 0) return "There are no commits.";
-    const times = Float64Array.from({ length: total }, (_, index) => f64(history.times, rowAt(index)));
-    select(nearest(times, time));
-  };
   return (
     <div class="split history">
       <section class="pane" aria-label="Commits">
@@ -82,7 +74,6 @@ export function History({ reader }: { reader: Reader }): VNode {
             aria-label="Search commits"
             onInput={(event) => setQuery({ q: event.currentTarget.value })}
           />
-          <Entry label="Go to date" isUnlabelled size={11} placeholder="Go to date" onEnter={toDate} />
           <span class="quiet">
             {places && `${count(total)} of `}
             {plural(lanes.length, "commit")}

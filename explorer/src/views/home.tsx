@@ -17,7 +17,7 @@ import {
 import { box, parseSlice } from "../array/slices";
 import { f64, i32, nth, product, record, u32 } from "../base/lists";
 import { earthReference } from "../earth/reference";
-import type { ArrayNode, Repository, Snapshot } from "../format/types";
+import type { ArrayNode, History, Repository, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { CommitLink, Facts, More, Wait } from "../page/parts";
 import { mainBranch, resolve } from "../page/route";
@@ -33,6 +33,7 @@ export function Home({ reader }: { reader: Reader }): VNode {
   const { repository } = reader;
   const version = reader.version ?? mainBranch(repository) ?? "";
   const id = resolve(repository, version);
+  const versions = `${count(repository.history.times.length)}${repository.history.isCut ? " or more" : ""}`;
   const snapshot = useLoad(() => snapshotOf(repository, version), [repository, id]);
   return (
     <div class="split home">
@@ -41,7 +42,14 @@ export function Home({ reader }: { reader: Reader }): VNode {
       </Wait>
       <section class="pane detail" aria-label="Repository" tabIndex={0}>
         <h2>{isolated(reader.label)}</h2>
-        {snapshot.value && <Sizes repository={repository} snapshot={snapshot.value} />}
+        {snapshot.value && (
+          <Facts
+            rows={[
+              ["Versions", versions],
+              ["Data", sizeText(snapshot.value)],
+            ]}
+          />
+        )}
         <h3>Last commits of {isolated(version)}</h3>
         <LastCommits repository={repository} id={id} />
         {snapshot.value && <Behind reader={reader} snapshot={snapshot.value} version={version} />}
@@ -74,19 +82,19 @@ function First({ reader, snapshot, version }: Props): VNode {
   );
 }
 
-function Sizes({ repository, snapshot }: { repository: Repository; snapshot: Snapshot }): VNode {
-  const { history } = repository;
+/** The number of arrays, and the size of their values. */
+export function sizeText(snapshot: Snapshot): string {
   const arrays = snapshot.nodes.filter(isArray).filter(({ path }) => !isHidden(path));
   const size = arrays.reduce((sum, { shape, dtype }) => sum + product(shape) * (itemSize(dtype) ?? 0), 0);
-  return (
-    <Facts
-      rows={[
-        ["Versions", `${count(history.times.length)}${history.isCut ? " or more" : ""}`],
-        ["Arrays", `${count(arrays.length)}, ${bytes(size)} of values`],
-      ]}
-    />
-  );
+  return `${plural(arrays.length, "array")}, ${bytes(size)} of values`;
 }
+
+/** Author and time of a commit. */
+export const CommitFacts = ({ history, row }: { history: History; row: number }): VNode => (
+  <span class="quiet">
+    <bdi>{author(history.metadata(row))}</bdi> {minute(f64(history.times, row))}
+  </span>
+);
 
 function LastCommits({ repository, id }: { repository: Repository; id: string }): VNode {
   const { history } = repository;
@@ -100,9 +108,7 @@ function LastCommits({ repository, id }: { repository: Repository; id: string })
           <CommitLink id={history.id(row)}>
             <bdi>{firstLine(history.message(row)) || "(no message)"}</bdi>
           </CommitLink>
-          <span class="quiet">
-            <bdi>{author(history.metadata(row))}</bdi> {minute(f64(history.times, row))}
-          </span>
+          <CommitFacts history={history} row={row} />
         </li>
       ))}
     </ol>

@@ -1,20 +1,19 @@
 /** The repositories of a folder: what is in each one, its newest commit, and where and when its data are. */
 
 import type { VNode } from "preact";
-import { coordinate, dimensionName, isArray, isHidden, itemSize } from "../array/nodes";
-import { f64, product } from "../base/lists";
-import type { ArrayNode, Snapshot } from "../format/types";
-import type { Folder, Reader } from "../page/home";
+import { coordinate, dimensionName } from "../array/nodes";
+import type { History, Snapshot } from "../format/types";
+import { type Folder, type Reader, valuesOf } from "../page/home";
 import { mainBranch, resolve } from "../page/route";
 import { snapshotOf, useLoad } from "../page/state";
-import { bytes, firstLine, isolated, minute, plural } from "../page/text";
-import { firstVariable } from "../views/home";
-import { author } from "../versions/search";
+import { firstLine, isolated } from "../page/text";
+import { CommitFacts, firstVariable, sizeText } from "./home";
 
 interface Summary {
   readonly size: string;
-  readonly commit?: { readonly message: string; readonly by: string; readonly time: number };
   readonly extent: readonly string[];
+  readonly history: History;
+  readonly row: number; // of the newest commit, or -1
 }
 
 export const Repositories = ({ of }: { of: Folder }): VNode => (
@@ -40,13 +39,11 @@ function Repository({ of, name }: { of: Folder; name: string }): VNode {
       {value && (
         <>
           <span class="quiet">{[value.size, ...value.extent].join(" · ")}</span>
-          {value.commit && (
+          {value.row >= 0 && (
             <>
               <br />
-              <bdi>{firstLine(value.commit.message) || "(no message)"}</bdi>{" "}
-              <span class="quiet">
-                <bdi>{value.commit.by}</bdi> {minute(value.commit.time)}
-              </span>
+              <bdi>{firstLine(value.history.message(value.row)) || "(no message)"}</bdi>{" "}
+              <CommitFacts {...value} />
             </>
           )}
         </>
@@ -56,54 +53,28 @@ function Repository({ of, name }: { of: Folder; name: string }): VNode {
 }
 
 /** What the files of a repository say at once: `repo`, the snapshot, and the ends of the first coordinates. */
-export async function summary(reader: Reader): Promise<Summary> {
+async function summary(reader: Reader): Promise<Summary> {
   const { repository } = reader;
-  const { history } = repository;
   const version = mainBranch(repository) ?? "";
-  const row = repository.row(resolve(repository, version));
   const snapshot = await snapshotOf(repository, version);
-  const arrays = snapshot.nodes.filter(isArray).filter(({ path }) => !isHidden(path));
-  const size = arrays.reduce((sum, { shape, dtype }) => sum + product(shape) * (itemSize(dtype) ?? 0), 0);
-  return {
-    size: `${plural(arrays.length, "array")}, ${bytes(size)} of values`,
-    ...(row < 0
-      ? {}
-      : {
-          commit: {
-            message: history.message(row),
-            by: author(history.metadata(row)),
-            time: f64(history.times, row),
-          },
-        }),
-    extent: await extent(reader, snapshot),
-  };
+  const extent = await extentOf(reader, snapshot);
+  const { history } = repository;
+  return { size: sizeText(snapshot), extent, history, row: repository.row(resolve(repository, version)) };
 }
 
 /** The first and the last label of each axis of the variable that people see first. */
-async function extent(reader: Reader, snapshot: Snapshot): Promise<string[]> {
+async function extentOf(reader: Reader, snapshot: Snapshot): Promise<string[]> {
   const { node } = firstVariable(snapshot) ?? {};
-  if (!node) return [];
-  const axes = node.shape.map(async (_, dimension) => {
+  const axes = node?.shape.map(async (length, dimension) => {
     const array = coordinate(snapshot, node, dimension);
-    return array && span(reader, snapshot, array, dimensionName(node, dimension));
+    if (!array) return [];
+    const part = { start: [0], stop: [length], step: [Math.max(1, length - 1)] };
+    const decoded = await valuesOf({ reader, snapshot, node: array }, part).catch(() => undefined);
+    if (!decoded) return []; // of a codec that no page knows
+    const [first, last] = [decoded.label(0), decoded.label(decoded.values.length - 1)];
+    const units = decoded.units && !decoded.clock ? ` ${decoded.units}` : "";
+    const name = dimensionName(node, dimension);
+    return [`${name} ${first === last ? first : `${first} to ${last}`}${units}`];
   });
-  return (await Promise.all(axes)).filter((each) => each !== undefined);
-}
-
-async function span(
-  reader: Reader,
-  snapshot: Snapshot,
-  array: ArrayNode,
-  name: string,
-): Promise<string | undefined> {
-  const length = array.shape[0] ?? 0;
-  if (array.shape.length !== 1 || !length) return undefined;
-  const part = { start: [0], stop: [length], step: [Math.max(1, length - 1)] };
-  const decoded = await reader
-    .read(snapshot, array.path, part)
-    .then((region) => reader.decode(snapshot, array, region))
-    .catch(() => undefined); // what a page cannot decode is no reason for no line
-  if (!decoded) return undefined;
-  const [first, last] = [decoded.label(0), decoded.label(decoded.values.length - 1)];
-  return `${name} ${first === last ? first : `${first} to ${last}`}${decoded.units && !decoded.clock ? ` ${decoded.units}` : ""}`;
+  return (await Promise.all(axes ?? [])).flat();
 }

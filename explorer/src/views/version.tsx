@@ -240,16 +240,14 @@ function NodeTabs({ node, branch, ...props }: NodeTabsProps): VNode {
   const overview = <Overview node={node} branch={branch} {...props} />;
   const found = useMemo(() => (node.path === "/" ? pipelines(props.snapshot) : []), [node, props.snapshot]);
   if (!isArray(node)) {
-    if (!found.length) return overview;
-    const isPipeline = query["view"] === "pipeline";
+    const isPipeline = found.length > 0 && query["view"] === "pipeline";
+    const show = (view: string): void => setQuery({ view }, false);
+    const active = isPipeline ? "pipeline" : "about";
     return (
       <div class="column fill">
-        <Tabs
-          label="Views of the version"
-          tabs={ROOT_TABS}
-          active={isPipeline ? "pipeline" : "about"}
-          onSelect={(view) => setQuery({ view }, false)}
-        />
+        {found.length > 0 && (
+          <Tabs label="Views of the version" tabs={ROOT_TABS} active={active} onSelect={show} />
+        )}
         {isPipeline ? <Pipelines {...props} of={found} /> : overview}
       </div>
     );

@@ -76,7 +76,7 @@ test("each colour has a label of its own", () => {
   const labels = Object.values(SHADES).flatMap(({ label, labelBetween }) => [label, labelBetween ?? ""]);
   const shown = labels.filter(Boolean);
   assert.equal(new Set(shown).size, shown.length);
-  assert.ok(Object.values(SHADES).length >= 10);
+  assert.ok(Object.values(SHADES).length >= 9);
 });
 
 test("each colour is a place in its list, before and after what it needs is loaded", () => {
@@ -89,11 +89,10 @@ test("each colour is a place in its list, before and after what it needs is load
   }
 });
 
-test("kinds, sizes and files", () => {
+test("kinds, sizes and changes", () => {
   const kind = SHADES.kind.show(data);
   assert.match(textOf(kind.legend), /missing 1.*inline 1.*in a pack/s);
   assert.match(textOf(present(SHADES.size).show(data).legend), /^\d+(\.\d+)? k?bytes?.*B$|bytes/);
-  assert.equal(present(SHADES.file).most, 250_000);
   const change = present(SHADES.change).show(data);
   assert.deepEqual([0, 1, 2].map(change.shade), [-1, 0, -1]);
   assert.equal(textOf(change.legend), " changed 1");
