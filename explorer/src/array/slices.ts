@@ -128,17 +128,6 @@ export function plane(values: Float64Array, shape: Shape, x: number, y: number):
   return cells;
 }
 
-/** The index of the value nearest to `place`; coordinates need no order. */
-export function nearest(values: ArrayLike<number>, place: number): number {
-  let best = 0;
-  let least = Infinity;
-  for (let at = 0; at < values.length; at++) {
-    const distance = Math.abs(nth(values, at) - place);
-    if (distance < least) [best, least] = [at, distance];
-  }
-  return best;
-}
-
 /** Edges of cells around centres, one more than there are centres; undefined if the centres neither rise nor fall. */
 export function cellEdges(centres: ArrayLike<number>): Float64Array | undefined {
   const { length } = centres;
@@ -201,7 +190,7 @@ function nearNumber(values: Float64Array, place: number, isLongitude: boolean): 
   const sorted = inOrder(values, isLongitude);
   // Of two that are equally near, the larger one, as in xarray
   const offsets = sorted.map(offset);
-  const least = Math.abs(nth(offsets, nearest(offsets, 0)));
+  const least = offsets.reduce((size, each) => Math.min(size, Math.abs(each)), Infinity);
   const at = offsets.indexOf(offsets.includes(-least) ? -least : least);
   const off = nth(offsets, at);
   const same = (value: number): number => (isLongitude ? turned(value) : value);

@@ -42,6 +42,10 @@ export const product = (shape: Shape): number => shape.reduce((a, b) => a * b, 1
 /** The steps between neighbours along each dimension of a list in row-major order. */
 export const strides = (shape: Shape): number[] => shape.map((_, d) => product(shape.slice(d + 1)));
 
+/** The place in such a list of the element at a place along each dimension. */
+export const placeAt = (steps: Shape, place: (d: number) => number): number =>
+  steps.reduce((sum, step, d) => sum + step * place(d), 0);
+
 /** The place along each dimension of an element of a list in row-major order. */
 export const placesOf = (at: number, shape: Shape): number[] =>
   strides(shape).map((step, d) => Math.floor(at / step) % nth(shape, d));

@@ -3,6 +3,7 @@
 import {
   f64,
   nth,
+  placeAt,
   product,
   type Properties,
   record,
@@ -131,13 +132,10 @@ export function withoutLost(
   for (const { start, count } of lost) {
     const size = product(count);
     const inner = strides(count);
-    for (let i = 0; i < size; i++) {
-      const place = count.reduce(
-        (sum, length, d) => sum + (nth(start, d) + (Math.floor(i / nth(inner, d)) % length)) * nth(steps, d),
-        0,
-      );
-      values[place] = Array.isArray(values) ? "damaged" : NaN;
-    }
+    const at = (i: number, d: number): number =>
+      nth(start, d) + (Math.floor(i / nth(inner, d)) % nth(count, d));
+    for (let i = 0; i < size; i++)
+      values[placeAt(steps, (d) => at(i, d))] = Array.isArray(values) ? "damaged" : NaN;
   }
 }
 

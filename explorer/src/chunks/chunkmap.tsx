@@ -243,12 +243,8 @@ export function ChunkMap({ cells, image, choice, describe, onChoose }: MapProps)
       Math.min(cells.height, Math.ceil((height - top) / scale)),
     ];
     if (right <= x || bottom <= y) return;
-    const [from, upper, to, lower] = [
-      left + x * wide,
-      top + y * scale,
-      left + right * wide,
-      top + bottom * scale,
-    ];
+    const [from, upper] = [left + x * wide, top + y * scale];
+    const [to, lower] = [left + right * wide, top + bottom * scale];
     context.drawImage(image, x, y, right - x, bottom - y, from, upper, to - from, lower - upper);
     if (Math.min(scale, wide) < LINES) return;
     context.strokeStyle = css("page");

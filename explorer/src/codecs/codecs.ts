@@ -6,6 +6,7 @@ import {
   hex,
   joined,
   nth,
+  placeAt,
   placesOf,
   product,
   type Properties,
@@ -338,7 +339,7 @@ async function decodeShard(
   for (const { offset, length, start: place } of chunks) {
     if (offset + length > data.length) throw damaged("sharding_indexed");
     const elements = await decodeChunk(inner, data.subarray(offset, offset + length));
-    const start = place.reduce((sum, at, d) => sum + at * nth(steps, d), 0);
+    const start = placeAt(steps, (d) => nth(place, d));
     const source = { elements, start: 0, steps: strides(inner.shape) };
     copyBox({ elements: out, start, steps }, source, inner.shape, type.size);
   }

@@ -1,7 +1,7 @@
 /** Reads regions of arrays: which chunks, their bytes in few requests, and the copy of what was asked for. */
 
 import { ExplorerError, reasonOf, unsupported, wrongFormat } from "../base/errors";
-import { nth, placesOf, product, type Shape, strides, u32 } from "../base/lists";
+import { nth, placeAt, placesOf, product, type Shape, strides, u32 } from "../base/lists";
 import { type ChunkSpec, codecList, openShard, planOf } from "../codecs/codecs";
 import { copyBox, type DType, dtypeOf, type Elements, filled } from "../codecs/elements";
 import { parallel, pool } from "../codecs/pool";
@@ -171,16 +171,14 @@ class Target {
   put(elements: Elements, start: number[], shape: number[]): void {
     const parts = this.parts(start, shape);
     const from = strides(shape);
-    const sum = (steps: number[], place: (d: number) => number): number =>
-      steps.reduce((total, step, d) => total + step * place(d), 0);
     const to = {
       elements: this.elements,
-      start: sum(this.steps, (d) => nth(parts, d).place),
+      start: placeAt(this.steps, (d) => nth(parts, d).place),
       steps: this.steps,
     };
     const source = {
       elements,
-      start: sum(from, (d) => nth(parts, d).at),
+      start: placeAt(from, (d) => nth(parts, d).at),
       steps: from.map((step, d) => step * nth(this.axes, d).step),
     };
     const counts = parts.map(({ count }) => count);

@@ -2,7 +2,7 @@
 
 import TinyQueue from "tinyqueue";
 import { notFound, wrongFormat } from "../base/errors";
-import { f64, firstWhere, i32, nth, type Properties, record, text, u32, wide } from "../base/lists";
+import { f64, firstWhere, i32, nth, type Properties, record, u32, wide } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { type Body, Cache, readFile, reading, readJson } from "./files";
 import type { Flat } from "./flatbuffer";
@@ -214,18 +214,12 @@ function contentsOf({ flat, spec }: Body): Contents {
         return [flat.required(table, 0), history.id(row)];
       }),
     );
-  const [deleted, count] = flat.vector(root, 3, 4);
   const status = flat.table(root, 5);
   const configuration = flat.data(root, 9);
   return {
     specVersion: 2,
     tags: refs(1),
     branches: refs(2),
-    deletedTags: Array.from({ length: count }, (_, i) => {
-      const start = flat.follow(deleted + 4 * i);
-      const length = flat.view.getUint32(start, true);
-      return text(flat.bytes.subarray(start + 4, start + 4 + length));
-    }),
     history,
     status: STATUS[flat.u8(status, 0)] ?? "online",
     statusReason: flat.text(status, 2),
@@ -285,7 +279,6 @@ async function openVersion1(source: Source): Promise<Contents> {
     status: "online",
     metadata: {},
     configuration: {},
-    deletedTags: [],
   };
 }
 

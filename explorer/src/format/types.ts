@@ -40,7 +40,6 @@ export interface Repository {
   readonly statusReason?: string;
   readonly metadata?: Properties; // of the repository; {} in spec version 1
   readonly configuration?: Properties; // as saved; {} if there is none, and in spec version 1
-  readonly deletedTags?: string[];
   row(id: string): number; // -1 if unknown
   snapshot(id: string): Promise<Snapshot>; // cached
   /** What a commit changed, from its transaction log; undefined if the log is missing (initial snapshot, expired). */

@@ -1,4 +1,4 @@
-/** The drawing of a graph: a list of boxes at their places. Narrow screens, and whoever asks for it, get the list. */
+/** The drawing of a graph: a list of boxes at their places. Narrow screens get the list. */
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
@@ -13,15 +13,15 @@ export interface Box extends Linked {
   /** Short lines. The first one has the tone. */
   readonly notes?: readonly string[];
   readonly tone?: "good" | "bad" | "";
-  /** Lines for which the drawing has no place: only the list shows them. */
+  /** Lines for which the drawing has no place: the list and the tooltip show them. */
   readonly more?: readonly string[];
 }
 
 const SIZE = { least: 132, most: 208, title: 46, line: 18, across: 24, down: 14, edge: 4 } as const; // pixels
 
-type GraphProps = { label: string; boxes: readonly Box[]; isList?: boolean };
+type GraphProps = { label: string; boxes: readonly Box[] };
 
-export function Graph({ label, boxes, isList = false }: GraphProps): VNode {
+export function Graph({ label, boxes }: GraphProps): VNode {
   const { items, lines } = useMemo(() => layered(boxes), [boxes]);
   const [element, room] = useSize<HTMLDivElement>();
   const end = (of: "column" | "row"): number => Math.max(...items.map((each) => each[of])) + 1;
@@ -47,7 +47,7 @@ export function Graph({ label, boxes, isList = false }: GraphProps): VNode {
     Object.fromEntries(Object.entries(sizes).map(([name, size]) => [`--${name}`, `${size}px`]));
   return (
     <div ref={element} class="items" tabIndex={0} role="group" aria-label={label}>
-      <div class={isList ? "graph" : "graph drawn"} style={pixels({ ...all, box: width, tall: height })}>
+      <div class="drawn" style={pixels({ ...all, box: width, tall: height })}>
         <svg aria-hidden="true" {...all}>
           {lines.map((line, at) => (
             <path key={at} d={line.map(part).join("")} />
@@ -60,7 +60,12 @@ export function Graph({ label, boxes, isList = false }: GraphProps): VNode {
             const { kind, title, href, notes = [], tone = "", sources, more = [] } = box;
             const from = sources.map((each) => byId.get(each)?.title ?? each).join(", ");
             return (
-              <li key={id} class={`box ${tone}`} style={pixels({ x: x(column), y: y(row) })}>
+              <li
+                key={id}
+                class={`box ${tone}`}
+                title={more.join("\n")}
+                style={pixels({ x: x(column), y: y(row) })}
+              >
                 <span class="quiet">{kind}</span>
                 {href ? <a {...{ href, title }}>{title}</a> : <strong title={title}>{title}</strong>}
                 {notes.map((note, at) => (

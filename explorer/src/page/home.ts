@@ -10,16 +10,11 @@ import { patientFetch } from "../format/remote";
 import type { ArrayNode, Lost, Region, Repository, Selection, Snapshot, Source } from "../format/types";
 
 /** All that the views need of a repository. */
-export interface Reader {
+export interface Reader extends Pick<Settings, "version" | "path" | "folder"> {
   readonly repository: Repository;
   readonly label: string;
   /** What Python and the command line call the repository. */
   readonly location: string;
-  /** Version and path to show first. */
-  readonly version?: string;
-  readonly path?: string;
-  /** The address of the list of repositories that this one is from. */
-  readonly folder?: string;
   /** Whether somebody has changed the repository since the page read it; undefined in a notebook. */
   isOutdated?(): Promise<boolean>;
   /** A slow answer of the server, as JSON; undefined for static files and in a notebook. */
@@ -60,8 +55,10 @@ export interface Settings {
   readonly index?: string;
   readonly label?: string;
   readonly location?: string;
+  /** Version and path to show first. */
   readonly version?: string;
   readonly path?: string;
+  /** The address of the list of repositories that this one is from. */
   readonly folder?: string;
   readonly writable?: boolean; // a server makes changes
   readonly repositories?: readonly string[]; // of a folder, instead of a repository

@@ -69,29 +69,15 @@ export function List(props: ListProps): VNode {
       if (active >= 0) onOpen?.(active);
     } else onKey?.(event);
   };
-  // Rows that stay on the screen are not compared again, and a jump moves no element
-  const cache = useRef<{
-    row?: unknown;
-    active?: number;
-    most?: number;
-    start: number;
-    rows: Map<number, VNode>;
-  }>({ start: 0, rows: new Map() });
-  const former = cache.current;
-  const isNear = former.most === most && (former.rows.has(first) || former.rows.has(first + shown - 1));
-  const start = isNear ? former.start : first % most;
-  cache.current = {
-    row,
-    active,
-    most,
-    start,
-    rows: isNear && former.row === row && former.active === active ? former.rows : new Map<number, VNode>(),
-  };
+  // Rows that stay on the screen are not compared again
+  const cache = useRef<{ keys: unknown[]; rows: Map<number, VNode> }>({ keys: [], rows: new Map() });
+  const keys = [row, active, most];
+  const former = keys.every((key, at) => key === cache.current.keys[at]) ? cache.current.rows : undefined;
   const now = new Map<number, VNode>();
   for (let index = first; index < first + shown; index++) {
-    const item = cache.current.rows.get(index) ?? (
+    const item = former?.get(index) ?? (
       <div
-        key={(index - start + most) % most} // a row that comes takes over the elements of a row that goes
+        key={index % most} // a row that comes takes over the elements of a row that goes
         id={`${id}-${index}`}
         role={role === "tree" ? "treeitem" : "option"}
         aria-selected={index === active}
@@ -106,7 +92,7 @@ export function List(props: ListProps): VNode {
     );
     now.set(index, item);
   }
-  cache.current.rows = now;
+  cache.current = { keys, rows: now };
   const visible = active >= first && active < first + shown;
   return (
     <div

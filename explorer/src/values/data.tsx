@@ -3,7 +3,7 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { axisOf, type Coordinate, differenceScale, NUMBERS, scaleOf, useCoordinates } from "../array/axes";
-import { type Limits, MAPS } from "../array/colour";
+import { MAPS } from "../array/colour";
 import { arrayNear, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
 import {
   type Box,
@@ -17,6 +17,7 @@ import {
   type Slice,
   sliceQuery,
 } from "../array/slices";
+import { notFound } from "../base/errors";
 import { f64, nth, product } from "../base/lists";
 import type { Clock } from "../cf/calendar";
 import { withoutLost } from "../cf/cf";
@@ -34,33 +35,22 @@ import {
   onDemand,
   OnRequest,
   Setting,
-  Sign,
   type Titles,
-  Wait,
 } from "../page/parts";
-import { afterwards, type Load, route, setQuery, useLoad } from "../page/state";
-import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
+import { resolve } from "../page/route";
+import { afterwards, type Load, route, setQuery, snapshotOf, useLoad } from "../page/state";
+import { bytes, count, ordinal, plural } from "../page/text";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
 import { limitOf, Picture, type PictureSet, type Plane, type Target } from "./picture";
-import {
-  aheadOf,
-  limitsOver,
-  MEMORY,
-  nodeOf,
-  NOTHING,
-  samplePlaces,
-  useStop,
-  useVersions,
-  VERSIONS,
-} from "./play";
+import { aheadOf, MEMORY, nodeOf, NOTHING, useStop } from "./play";
 import { ASK, Past } from "./points";
-import { Axes, Fixed, Slider } from "./sliders";
+import { Axes, Fixed } from "./sliders";
 import { summaryOf } from "./summary";
 import { derivedStates } from "../versions/derived";
 
 const Copies = onDemand(() => import("./copy"), "Copies");
 
-const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
+const MOST = { line: 50_000, image: 1_500 }; // values along an axis
 const SCREEN = 1_000; // pixels along the longer axis of a picture, about
 const PAUSE = 120; // milliseconds between pictures
 
@@ -74,10 +64,8 @@ interface DataProps extends Target {
   readonly isBrief?: boolean;
 }
 
-export function Data({ reader, base, start = "", isBrief = false, ...top }: DataProps): VNode {
+export function Data({ reader, snapshot, node: full, base, start = "", isBrief = false }: DataProps): VNode {
   const { query } = route.value;
-  const versions = useVersions(reader.repository, top.snapshot, top.node);
-  const { snapshot, node: full } = versions;
   const shapeOf = (of: ArrayNode): number[] =>
     base ? of.shape.map((length, at) => Math.min(length, nth(base.node.shape, at))) : [...of.shape];
   const asked = parseSlice(shapeOf(full), { i: start, ...query });
@@ -129,13 +117,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
     return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
   };
-  /** What plays: the number of frames, and the place of a frame as a version or an index. */
-  const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : (shape[playing] ?? 1);
-  const at = playing === VERSIONS ? versions.at : (slice.index[playing] ?? 0);
-  const targetAt = async (place: number): Promise<Target> =>
-    (playing === VERSIONS && versions.ids
-      ? nodeOf(await reader.repository.snapshot(nth(versions.ids, place)), node)
-      : undefined) ?? { snapshot, node };
+  /** What plays: the number of frames, and the index of one. */
+  const [length, at] = [shape[playing] ?? 1, slice.index[playing] ?? 0];
   const sliceAt = (place: number): Slice => ({
     ...slice,
     index: slice.index.map((old, dimension) => (dimension === playing ? place : old)),
@@ -146,7 +129,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const frameAt = (place: number): Promise<Plane> =>
     frames.current.get(
       `${place} ${others}`,
-      async () => load(await targetAt(place), sliceAt(place), most),
+      () => load({ snapshot, node }, sliceAt(place), most),
       ({ values }) => 8 * values.length,
     );
 
@@ -166,35 +149,29 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     [snapshot, node.path, key, ask, base?.snapshot],
     true,
   );
+  const compare = !base && !isBrief && !isTable && !isPlaying && slice.y >= 0 ? (query["with"] ?? "") : "";
+  const other = useLoad(
+    async (signal) => {
+      if (!compare || ask) return undefined;
+      const version = await snapshotOf(reader.repository, compare);
+      const found = nodeOf(version, node);
+      if (found?.node.shape.join() !== node.shape.join())
+        throw notFound(`The version ${compare} does not have this array with this shape.`);
+      return found && { name: compare, plane: await load(found, slice, most, signal) };
+    },
+    [node.path, key, ask, compare && resolve(reader.repository, compare)],
+    true,
+  );
   const isSummed = isLate && !base && !isPlaying && slice.y >= 0;
   const summary = useLoad(
     async (signal) => (isSummed ? summaryOf(array, slice, signal) : undefined),
     [snapshot, isSummed && key],
   );
-  const range = useLoad<{ limits: Limits; size: number } | undefined>(
-    async (signal) => {
-      if (!isPlaying || ask) return undefined;
-      const places = samplePlaces(length, Math.max(1, Math.floor(ASK / cost)));
-      const planes = await Promise.all(
-        places.map(
-          async (place) => (await load(await targetAt(place), sliceAt(place), MOST.sample, signal)).values,
-        ),
-      );
-      return {
-        limits: limitsOver(planes.filter((values) => values instanceof Float64Array)),
-        size: places.length,
-      };
-    },
-    [playing, ask],
-  );
-
-  const move = (place: number): void =>
-    setQuery(playing === VERSIONS ? { ver: versions.ids?.[place] ?? "" } : toQuery(sliceAt(place)));
   useEffect(() => {
-    if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
-    const timer = setTimeout(() => move((at + 1) % length), PAUSE);
+    if (!isPlaying || picture.busy || picture.error) return;
+    const timer = setTimeout(() => setQuery(toQuery(sliceAt((at + 1) % length))), PAUSE);
     return () => clearTimeout(timer);
-  }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
+  }, [playing, picture.busy, key]);
 
   const shown = picture.value ?? summary.value;
   const reference = useMemo(
@@ -246,13 +223,11 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
               ["table", "table"],
             ]}
           />
+          {!base && !isTable && slice.y >= 0 && <CompareWith reader={reader} />}
           {isZoomed && (
             <button onClick={() => setQuery({ ...toQuery({ ...slice, ...whole }), m: "" }, false)}>
               Whole extent
             </button>
-          )}
-          {!base && !query["ver"] && (
-            <button onClick={() => setQuery({ ver: snapshot.id }, false)}>Versions</button>
           )}
         </div>
       )}
@@ -268,34 +243,6 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         onIndex={(index) => setQuery(toQuery({ ...slice, index }))}
       />
       {valid && <output class="quiet">{valid}</output>}
-      {!base && query["ver"] && (
-        <Wait of={{ ...versions.load, value: versions.ids }} what="the versions of this array">
-          {(ids) => (
-            <Slider
-              name="version"
-              along="the versions"
-              label="version of the array"
-              text={versionText(reader, ids[versions.at])}
-              at={versions.at}
-              length={ids.length}
-              isPlaying={playing === VERSIONS}
-              onPlay={() => setPlaying(playing === VERSIONS ? NOTHING : VERSIONS)}
-              onPlace={(place) => setQuery({ ver: nth(ids, place) })}
-            >
-              <output class="text">{versionText(reader, ids[versions.at])}</output>
-              <span class="quiet">
-                {count(versions.at + 1)} of {count(ids.length)} that changed this array
-              </span>
-              <button
-                aria-label="Only this version"
-                onClick={() => (setPlaying(NOTHING), setQuery({ ver: "" }, false))}
-              >
-                <Sign>×</Sign>
-              </button>
-            </Slider>
-          )}
-        </Wait>
-      )}
       {ask && (
         <p class="failure">
           This view needs {plural(chunks, "chunk")} ({bytes(cost)} of values).{" "}
@@ -303,9 +250,16 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         </p>
       )}
       <Failure of={picture} />
+      {compare && <Failure of={other} />}
       {shown && <Losses of={shown.lost} />}
       {drawn ? (
-        <Picture {...drawn} range={range.value?.limits} difference={base !== undefined} isBrief={isBrief} />
+        <Picture
+          {...drawn}
+          isPlaying={isPlaying}
+          difference={base !== undefined}
+          isBrief={isBrief}
+          other={compare ? other.value : undefined}
+        />
       ) : (
         !picture.error && (!ask || summary.busy) && <Loading what="values" />
       )}
@@ -325,8 +279,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         {earth &&
           "unknown" in earth &&
           `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
-        {range.value &&
-          `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
+        {isPlaying && "The colours stay while it plays. "}
         {shown?.isSummary && "Each cell is the mean of a chunk, from statistics. "}
         {drawn &&
           drawn.level.place > 0 &&
@@ -334,6 +287,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         {steps.length > 0 &&
           !shown?.isSummary &&
           `Every ${steps.map((dimension) => `${ordinal(nth(part.step, dimension))} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
+        {compare && other.value && `Left of the divider: this version; right: ${compare}. `}
         {picture.busy && shown && !isPlaying ? "Loading…" : ""}
       </p>
     </div>
@@ -353,12 +307,6 @@ function useValidTime({ reader, snapshot, node }: ArrayProps, { x, y, index }: S
     return `valid_time ${(await valuesOf({ reader, snapshot, node: time }, part, signal)).label(0)}`;
   };
   return useLoad(load, [snapshot, time?.path, start.join()], true).value;
-}
-
-function versionText({ repository }: Reader, id = ""): string {
-  const row = repository.row(id);
-  if (row < 0) return `${short(id)} `;
-  return `${short(id)} ${minute(f64(repository.history.times, row))} ${firstLine(repository.history.message(row))}`;
 }
 
 /** Where the cells of the plane are on Earth. */
@@ -398,6 +346,17 @@ function useLocated(
     [reference, coordinates, key, x, y],
     true,
   );
+}
+
+/** The version that a divider shows next to this one. */
+function CompareWith({ reader: { repository } }: { reader: Reader }): VNode {
+  const value = route.value.query["with"] ?? "";
+  const enter = (text: string): string | void =>
+    text === "" || repository.row(resolve(repository, text)) >= 0
+      ? setQuery({ with: text }, false)
+      : `There is no branch, tag or commit ${text}.`;
+  const entry = { label: "Compare with", value, list: "versions", size: 10, placeholder: "main~1" };
+  return <Entry key={value} isEager {...entry} onEnter={enter} />;
 }
 
 function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {

@@ -14,6 +14,7 @@ import { type Titles, Wait, ZoomButtons } from "../page/parts";
 import { setQuery, useLoad } from "../page/state";
 import { drawBar, drawMark, narrowBar } from "./drawing";
 import type { PlaneProps } from "./image";
+import { Divider, drawSides } from "./swipe";
 import type * as Earth from "../earth/projections";
 
 interface GlobeProps extends PlaneProps {
@@ -61,7 +62,7 @@ export function Globe(props: GlobeProps): VNode {
 }
 
 function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
-  const { earth, values, places, marks, limits, colours, ticks, title, backdrop } = props;
+  const { earth, values, places, marks, limits, colours, ticks, title, backdrop, swipe } = props;
   const { onPlace, onChoose, onView } = props;
   const [element, size] = useSize<HTMLDivElement>();
   const [moved, setMoved] = useState<View | "all" | undefined>(undefined);
@@ -121,14 +122,18 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     });
     return found;
   }, [projection, places, backdrop?.places, ratio]);
-  const image = useMemo(() => {
+  const imageOf = (of: Float64Array): HTMLCanvasElement => {
     const behind = backdrop?.values ?? new Float64Array();
-    const valueOf = (cell: number): number => (cell >= 0 ? values[cell] : behind[-2 - cell]) ?? NaN;
+    const valueOf = (cell: number): number => (cell >= 0 ? of[cell] : behind[-2 - cell]) ?? NaN;
     const screen = Float64Array.from(cells, valueOf);
     const pixels = new Uint32Array(columns * rows);
     paint(screen, limits, colours, pixels);
     return canvasOf(pixels, columns, rows);
-  }, [cells, values, backdrop?.values, limits[0], limits[1], colours]);
+  };
+  const keys = [cells, backdrop?.values, limits[0], limits[1], colours];
+  const image = useMemo(() => imageOf(values), [values, ...keys]);
+  const other = useMemo(() => swipe && imageOf(swipe.values), [swipe?.values, ...keys]);
+  const whole = { left: 0, top: 0, width, height };
 
   const draw = (context: CanvasRenderingContext2D): void => {
     context.save();
@@ -142,7 +147,9 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     context.fill();
     context.clip();
     context.imageSmoothingEnabled = false;
-    context.drawImage(image, 0, 0, width, height);
+    drawSides(context, [image, other], swipe?.share ?? 1, whole, (side) =>
+      context.drawImage(side, 0, 0, width, height),
+    );
     context.restore();
     earth.drawLines(context, projection, view, { width, height }, css);
     context.restore();
@@ -197,6 +204,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       {...pointer}
     >
       <Canvas {...size} draw={draw} aria-hidden="true" />
+      {swipe && <Divider {...swipe} {...whole} />}
       <span
         class="zoom"
         style={{ right: `${bar + 10}px` }}

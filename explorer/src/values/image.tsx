@@ -16,12 +16,14 @@ import {
   usePointer,
   useSize,
 } from "../page/canvas";
+import { Divider, drawSides, type Swipe } from "./swipe";
 import { type Bar, drawAxes, drawBar, drawMark, MARGIN, marginOf, type Mark, narrowBar } from "./drawing";
 
 /** A plane of values on the screen, and what a person does with it. */
 export interface PlaneProps extends Bar {
   readonly values: Float64Array;
   readonly marks: readonly Mark[];
+  readonly swipe: Swipe | undefined;
   onPlace(column: number, row: number): void;
   /** A click or Enter. */
   onChoose(column: number, row: number): void;
@@ -36,7 +38,8 @@ interface ImageProps extends PlaneProps {
 }
 
 export function Image(props: ImageProps): VNode {
-  const { values, x, y, limits, colours, ticks, title, aspect, marks, onPlace, onChoose, onZoom } = props;
+  const { values, x, y, limits, colours, ticks, title, aspect, marks, swipe } = props;
+  const { onPlace, onChoose, onZoom } = props;
   const [element, size] = useSize<HTMLDivElement>();
   const [cursor, setCursor] = useState<{ column: number; row: number } | undefined>(undefined);
   const [drag, setDrag] = useState<{ x: number; y: number; toX: number; toY: number } | undefined>(undefined);
@@ -55,12 +58,14 @@ export function Image(props: ImageProps): VNode {
   // Cells of one width are drawn as pixels that the canvas enlarges; others at the size of the screen
   const isDrawn = (x.edges && x.isUneven) || (y.edges && y.isUneven);
   const [columns, rows] = isDrawn ? [Math.round(room.width), Math.round(room.height)] : [x.length, y.length];
-  const image = useMemo(() => {
+  const imageOf = (of: Float64Array): HTMLCanvasElement => {
     const pixels = new Uint32Array(columns * rows);
-    paint(isDrawn ? onScreen(values, x, y, columns, rows) : values, limits, colours, pixels);
-    return canvasOf(pixels, columns, rows);
-  }, [values, x, y, limits[0], limits[1], colours, columns, rows]);
-  const large = useMemo(() => enlarged(image, room.width, room.height), [image, room.width, room.height]);
+    paint(isDrawn ? onScreen(of, x, y, columns, rows) : of, limits, colours, pixels);
+    return enlarged(canvasOf(pixels, columns, rows), room.width, room.height);
+  };
+  const keys = [x, y, limits[0], limits[1], colours, columns, rows, room.width, room.height];
+  const image = useMemo(() => imageOf(values), [values, ...keys]);
+  const other = useMemo(() => swipe && imageOf(swipe.values), [swipe?.values, ...keys]);
   const place = (column: number, row: number): void => {
     setCursor({ column, row });
     onPlace(column, row);
@@ -84,12 +89,12 @@ export function Image(props: ImageProps): VNode {
   const draw = (context: CanvasRenderingContext2D): void => {
     context.fillStyle = css("missing");
     context.fillRect(left, top, room.width, room.height);
-    context.save();
-    const [turnX, turnY] = isDrawn ? [1, 1] : [way(x), way(y)];
-    context.translate(left + (turnX < 0 ? room.width : 0), top + (turnY < 0 ? room.height : 0));
-    context.scale(turnX, turnY);
-    context.drawImage(large, 0, 0, room.width, room.height);
-    context.restore();
+    drawSides(context, [image, other], swipe?.share ?? 1, { left, top, ...room }, (side) => {
+      const [turnX, turnY] = isDrawn ? [1, 1] : [way(x), way(y)];
+      context.translate(left + (turnX < 0 ? room.width : 0), top + (turnY < 0 ? room.height : 0));
+      context.scale(turnX, turnY);
+      context.drawImage(side, 0, 0, room.width, room.height);
+    });
     drawAxes(context, x, y, { left, top, ...room });
     drawBar(context, props, left + room.width + 16, top, room.height, bar);
     for (const mark of marks) {
@@ -99,25 +104,18 @@ export function Image(props: ImageProps): VNode {
   };
   /** What follows the pointer lies before the canvas, which is not drawn again. */
   const before = (): VNode | false => {
-    if (drag) {
-      const [across, down] = [Math.min(drag.x, drag.toX), Math.min(drag.y, drag.toY)];
-      return (
-        <Frame
-          kind="drag"
-          x={left + across * room.width}
-          y={top + down * room.height}
-          width={Math.abs(drag.toX - drag.x) * room.width}
-          height={Math.abs(drag.toY - drag.y) * room.height}
-        />
-      );
-    }
+    const frame = (kind: string, sides: readonly number[], least: number): VNode => {
+      const [west = 0, east = 0, upper = 0, lower = 0] = sides;
+      const width = Math.max((east - west) * room.width, least);
+      const height = Math.max((lower - upper) * room.height, least);
+      const across = left + ((west + east) / 2) * room.width - width / 2;
+      const down = top + ((upper + lower) / 2) * room.height - height / 2;
+      return <Frame kind={kind} x={across} y={down} width={width} height={height} />;
+    };
+    const sorted = (one: number, other: number): number[] => [Math.min(one, other), Math.max(one, other)];
+    if (drag) return frame("drag", [...sorted(drag.x, drag.toX), ...sorted(drag.y, drag.toY)], 0);
     if (!cursor || cursor.column >= x.length || cursor.row >= y.length) return false;
-    const [[west, east], [upper, lower]] = [x.sides(cursor.column), y.sides(cursor.row)];
-    const width = Math.max((east - west) * room.width, 6);
-    const height = Math.max((lower - upper) * room.height, 6);
-    const across = left + ((west + east) / 2) * room.width - width / 2;
-    const down = top + ((upper + lower) / 2) * room.height - height / 2;
-    return <Frame kind="chosen" x={across} y={down} width={width} height={height} />;
+    return frame("chosen", [...x.sides(cursor.column), ...y.sides(cursor.row)], 6);
   };
   /** The place of the pointer, from 0 to 1 within the picture. */
   const fractions = (event: PointerEvent): { x: number; y: number } => {
@@ -161,10 +159,11 @@ export function Image(props: ImageProps): VNode {
       <Canvas
         {...size}
         draw={draw}
-        keys={[image, room.width, room.height, title, shown]}
+        keys={[image, other, swipe?.share, room.width, room.height, title, shown]}
         aria-hidden="true"
       />
       {before()}
+      {swipe && <Divider {...swipe} {...{ left, top, ...room }} />}
     </div>
   );
 }

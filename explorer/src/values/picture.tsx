@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
-import { useMemo, useRef } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { aspect, axisOf, type Coordinate, full as withUnit, inCelsius, type Scale } from "../array/axes";
 import {
   categoryTable,
@@ -32,6 +32,7 @@ import { Globe, mapName } from "./globe";
 import { Image } from "./image";
 import { Lines, ValueTable } from "./lines";
 import { allCategories, Numbers } from "./numbers";
+import { together } from "./play";
 import { addPoint, pointColour, Points } from "./points";
 
 export type Target = { readonly snapshot: Snapshot; readonly node: ArrayNode };
@@ -74,18 +75,20 @@ export interface PictureSet extends ArrayProps {
 }
 
 interface PictureProps extends PictureSet {
-  /** Limits of the colours that stay while frames play. */
-  readonly range: Limits | undefined;
+  /** The limits of the colours stay while frames play. */
+  readonly isPlaying: boolean;
   readonly difference: boolean;
   readonly isBrief: boolean;
+  /** The same plane of another version, which a divider shows. */
+  readonly other: { readonly name: string; readonly plane: Plane } | undefined;
 }
 
 const degrees = (value: number, signs: string): string =>
   `${Math.abs(value).toFixed(3)}°${signs[value < 0 ? 1 : 0]}`;
 
 export function Picture(props: PictureProps): VNode {
-  const { plane: shownPlane, shape, coordinates, range, difference, places, reference } = props;
-  const { reader, snapshot, full, plan, isBrief, isReduced, toQuery } = props;
+  const { plane: shownPlane, shape, coordinates, isPlaying, difference, places, reference } = props;
+  const { reader, snapshot, full, plan, isBrief, isReduced, toQuery, other } = props;
   const { node, isSummary } = shownPlane;
   const { ratio } = props.level;
   const { query } = route.value;
@@ -104,32 +107,39 @@ export function Picture(props: PictureProps): VNode {
     ],
     [node, coordinates, part, isTurned],
   );
+  const [share, setShare] = useState(Number(query["cut"] ?? 50) / 100);
+  const isSame = other && JSON.stringify(other.plane.box) === JSON.stringify(part);
+  const compared = isSame && other.plane.values instanceof Float64Array ? other.plane.values : undefined;
+  // Both sides of a divider have the same colours
+  const all = useMemo(
+    () => (values instanceof Float64Array ? together([values, ...(compared ? [compared] : [])]) : undefined),
+    [values, compared],
+  );
   // Most values of a difference are zero and say nothing about its size
   const automatic = useMemo(
-    () =>
-      values instanceof Float64Array
-        ? robust(difference ? values.filter((value) => value !== 0) : values)
-        : ([0, 1] as Limits),
-    [values, difference],
+    () => robust(all?.filter((value) => !difference || value !== 0) ?? new Float64Array()),
+    [all, difference],
   );
   // Meanings have colours by their place in the list; numbers without a meaning come last
   const categories = useMemo(
-    () => scale.categories && allCategories(values as Float64Array, scale.categories),
-    [values, scale],
+    () => scale.categories && all && allCategories(all, scale.categories),
+    [all, scale],
   );
-  const painted = useMemo(() => {
+  const [painted, beside] = useMemo(() => {
     const places = new Map(categories?.map((value, at) => [value, at]));
-    return (
-      categories ? (values as Float64Array).map((value) => places.get(value) ?? NaN) : values
-    ) as Float64Array;
-  }, [values, categories]);
+    const paintedOf = (of: Float64Array): Float64Array =>
+      categories ? of.map((value) => places.get(value) ?? NaN) : of;
+    return [paintedOf(values as Float64Array), compared && paintedOf(compared)];
+  }, [values, compared, categories]);
   // All of the plane, around the part that a map shows
   const whole = useRef<Backdrop | undefined>(undefined);
   const isWhole = slice.from.every((from, d) => from === 0 && slice.to[d] === shape[d]);
   const version = [snapshot.id, ...slice.index.map((at, d) => at * nth(ratio, d))].join();
   if (earth && isWhole) whole.current = { plan, version, values: painted, places: earth, part, ratio };
   const behind = whole.current?.plan === plan ? whole.current : undefined;
-  const own = range ?? automatic;
+  const held = useRef(automatic);
+  if (!isPlaying) held.current = automatic;
+  const own = held.current;
   const unit = scale.units && !title(node).endsWith(")") ? ` (${scale.units})` : "";
   const name = difference ? `difference of ${title(node)}${unit}` : title(node);
   const series = useMemo(
@@ -174,7 +184,10 @@ export function Picture(props: PictureProps): VNode {
   const readout = (): string => {
     const [column, row] = place.value ?? [width, height];
     if (column < width && row < height)
-      return `${placeText(column, row)}: ${isSummary ? "mean of the chunk " : ""}${valueText(f64(values, row * width + column))}`;
+      return [
+        `${placeText(column, row)}: ${isSummary ? "mean of the chunk " : ""}${valueText(f64(values, row * width + column))}`,
+        ...(compared && other ? [`${other.name}: ${valueText(f64(compared, row * width + column))}`] : []),
+      ].join("; ");
     if (query["show"] === "table") return "";
     return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}${isMap ? "drag moves the map, the wheel zooms" : "drag to zoom"}.`;
   };
@@ -243,11 +256,16 @@ export function Picture(props: PictureProps): VNode {
     if (column === undefined || row === undefined) return [];
     return [{ column, row, colour: pointColour(which), text: String(which + 1) }];
   });
+  const onShare = (next: number, isAtRest: boolean): void => {
+    setShare(next);
+    if (isAtRest) setQuery({ cut: String(Math.round(100 * next)) });
+  };
   const choose = (column: number, row: number): void =>
     void (hasPoints && addPoint(points, pointOf(column, row)));
   const plane = {
     values: painted,
     marks,
+    swipe: beside && other && { name: other.name, values: beside, share, onShare },
     limits,
     colours,
     ticks: barTicks,

@@ -1,62 +1,10 @@
-/** Animations: the versions that can be played, how many frames are read ahead, and colours that stay. */
+/** Animations: how many frames are read ahead, and what stops them; the same array in another version. */
 
 import { useEffect } from "preact/hooks";
-import { type Limits, robust } from "../array/colour";
 import { isArray } from "../array/nodes";
-import { nth } from "../base/lists";
-import type { ArrayNode, Repository, Snapshot } from "../format/types";
-import { route, useLoad } from "../page/state";
-import { commitsBack } from "../versions/writers";
+import type { ArrayNode, Snapshot } from "../format/types";
 
-/** What plays: a dimension, or one of these. */
-export const [NOTHING, VERSIONS] = [-1, -2];
-const MOST_COMMITS = 200;
-
-/**
- * Ids of the commits up to a version that changed an array, oldest first. The version itself stands for its
- * last change.
- */
-export async function versionsOf(
-  repository: Repository,
-  version: string,
-  node: string,
-  progress?: (done: number, total: number) => void,
-): Promise<string[]> {
-  const ids: string[] = [];
-  let step = 0;
-  for await (const { id, changes } of commitsBack(repository, version, MOST_COMMITS)) {
-    progress?.(++step, MOST_COMMITS);
-    const isNew = changes?.newArrays.includes(node);
-    if (
-      !changes
-        ? step === 1
-        : isNew ||
-          changes.updatedArrays.includes(node) ||
-          changes.updatedChunks.some((item) => item.nodeId === node)
-    )
-      ids.push(id);
-    if (isNew || !changes) break;
-  }
-  return (ids.length ? ids : [version]).reverse();
-}
-
-/** The version of an array that the address names with `ver`, among those that changed it. */
-export function useVersions(repository: Repository, snapshot: Snapshot, node: ArrayNode) {
-  const { ver = "" } = route.value.query;
-  const load = useLoad(
-    async (_, progress) => (ver ? versionsOf(repository, snapshot.id, node.id, progress) : undefined),
-    [snapshot, node.path, ver !== ""],
-  );
-  const ids = load.value; // undefined until a person asks for versions
-  const at = ids ? Math.max(0, ids.includes(ver) ? ids.indexOf(ver) : ids.length - 1) : 0;
-  const other = useLoad(
-    async () => (ids ? nodeOf(await repository.snapshot(nth(ids, at)), node) : undefined),
-    [ids?.[at]],
-    true,
-  );
-  const shown = { snapshot, node, ...(ids ? other.value : {}) };
-  return { ids, load, at, busy: other.busy, ...shown };
-}
+export const NOTHING = -1; // no dimension plays
 
 /** The same array in another version, perhaps under another name. */
 export function nodeOf(
@@ -74,19 +22,11 @@ const AHEAD = 3;
 export const aheadOf = (values: number): number =>
   Math.min(AHEAD, Math.max(0, Math.floor(MEMORY / (8 * values)) - 1));
 
-const SAMPLES = 8; // frames from which the colours come
-
-/** Places of frames that stand for all, first and last among them. */
-export const samplePlaces = (length: number, most: number): number[] => {
-  const size = Math.max(1, Math.min(length, SAMPLES, most));
-  return Array.from({ length: size }, (_, at) => Math.round((at * (length - 1)) / Math.max(1, size - 1)));
-};
-
-/** Limits of colours over frames. */
-export function limitsOver(frames: readonly Float64Array[]): Limits {
+/** The values of planes, one after the other. */
+export function together(frames: readonly Float64Array[]): Float64Array {
   const all = new Float64Array(frames.reduce((sum, frame) => sum + frame.length, 0));
   frames.reduce((at, frame) => (all.set(frame, at), at + frame.length), 0);
-  return robust(all);
+  return all;
 }
 
 /** Escape and space stop what plays. */

@@ -1,6 +1,6 @@
 /** Places on the dimensions that no axis shows: slider, typed value, play. */
 
-import type { ComponentChildren, VNode } from "preact";
+import type { VNode } from "preact";
 import type { Coordinate } from "../array/axes";
 import { dimensionName } from "../array/nodes";
 import { parseSlice, type Slice, sliceQuery, typedIndex } from "../array/slices";
@@ -9,6 +9,7 @@ import type { ArrayNode } from "../format/types";
 import { Choice, Entry, Sign, type Titles } from "../page/parts";
 import { route, setQuery } from "../page/state";
 import { count } from "../page/text";
+import { NOTHING } from "./play";
 
 interface FixedProps {
   readonly node: ArrayNode;
@@ -38,76 +39,48 @@ export function Fixed(props: FixedProps): VNode | null {
         const length = nth(shape, dimension);
         const decoded = coordinates?.get(dimension);
         const name = dimensionName(node, dimension);
-        const place = { name, at, length, text: decoded ? decoded.label(at) : String(at) };
+        const shown = decoded ? decoded.label(at) : String(at);
         const isPlaying = playing === dimension;
         const hint = decoded ? `${decoded.clock ? "A date" : "A value"}, or # and an index` : "An index";
         const enter = (text: string): string | void => {
-          const index = text === place.text ? at : typedIndex(text, length, name, decoded);
-          if (typeof index === "string") return `${index} Shown: ${place.text}.`;
+          const index = text === shown ? at : typedIndex(text, length, name, decoded);
+          if (typeof index === "string") return `${index} Shown: ${shown}.`;
           set(dimension, index);
         };
         const label = `${name}: ${hint}`;
-        const entry = { label, value: place.text, size: 14, disabled: waiting, title: hint, onEnter: enter };
+        const entry = { label, value: shown, size: 14, disabled: waiting, title: hint, onEnter: enter };
         return (
-          <Slider
-            key={dimension}
-            {...place}
-            along={name}
-            label={`${what} along ${name}`}
-            isPlaying={isPlaying}
-            {...(onPlay ? { onPlay: () => onPlay(isPlaying ? -1 : dimension) } : {})}
-            onPlace={(index) => set(dimension, index)}
-          >
-            <Entry key={`${at} ${place.text}`} isUnlabelled isEager {...entry} />
+          <div key={dimension} class="slider">
+            <span>{name}</span>
+            {onPlay && (
+              <button
+                aria-pressed={isPlaying}
+                aria-label={`${isPlaying ? "Stop" : "Play"} along ${name}`}
+                onClick={() => onPlay(isPlaying ? NOTHING : dimension)}
+              >
+                <Sign>{isPlaying ? "■" : "▶"}</Sign>
+              </button>
+            )}
+            <input
+              type="range"
+              min={0}
+              max={length - 1}
+              value={at}
+              aria-label={`${what} along ${name}`}
+              aria-valuetext={shown}
+              onInput={(event) => set(dimension, Number(event.currentTarget.value))}
+            />
+            <Entry key={`${at} ${shown}`} isUnlabelled isEager {...entry} />
             <span class="quiet">
               {decoded && !decoded.clock && decoded.units !== "1" && decoded.units} {what} {count(at)} of{" "}
               {count(length)}
             </span>
-          </Slider>
+          </div>
         );
       })}
     </div>
   );
 }
-
-interface SliderProps {
-  readonly name: string;
-  /** What a person plays. */
-  readonly along: string;
-  readonly label: string;
-  readonly text: string;
-  readonly at: number;
-  readonly length: number;
-  readonly isPlaying: boolean;
-  onPlay?(): void;
-  onPlace(at: number): void;
-  readonly children: ComponentChildren;
-}
-
-export const Slider = ({ name, along, label, text, at, length, ...rest }: SliderProps): VNode => (
-  <div class="slider">
-    <span>{name}</span>
-    {rest.onPlay && (
-      <button
-        aria-pressed={rest.isPlaying}
-        aria-label={`${rest.isPlaying ? "Stop" : "Play"} along ${along}`}
-        onClick={rest.onPlay}
-      >
-        <Sign>{rest.isPlaying ? "■" : "▶"}</Sign>
-      </button>
-    )}
-    <input
-      type="range"
-      min={0}
-      max={length - 1}
-      value={at}
-      aria-label={label}
-      aria-valuetext={text}
-      onInput={(event) => rest.onPlace(Number(event.currentTarget.value))}
-    />
-    {rest.children}
-  </div>
-);
 
 type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line?: boolean };
 

@@ -149,14 +149,14 @@ function NodeDiff({ path, ...versions }: Pair & { path: string }): VNode {
           {(differences) => {
             if (!differences) return null;
             if (view === "data") return <ValueDiff {...versions} old={old} now={now} changes={differences} />;
-            const [added, changed, removed] = [
-              differences.added,
-              differences.changed,
-              differences.removed,
-            ].map(count);
+            const { added, changed, removed } = differences;
             return (
               <>
-                <Facts rows={[["Chunks", `${added} new, ${changed} changed, ${removed} gone`]]} />
+                <Facts
+                  rows={[
+                    ["Chunks", `${count(added)} new, ${count(changed)} changed, ${count(removed)} gone`],
+                  ]}
+                />
                 <Chunks reader={reader} snapshot={after} node={now} changed={differences.coords} />
               </>
             );

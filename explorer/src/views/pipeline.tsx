@@ -9,15 +9,10 @@ import { parallel } from "../codecs/pool";
 import type { Repository, Snapshot } from "../format/types";
 import { type Box, Graph } from "../page/graph";
 import { type Reader, valuesOf } from "../page/home";
-import { Failure, Setting } from "../page/parts";
-import { address, route, useLoad } from "../page/state";
+import { Failure } from "../page/parts";
+import { address, useLoad } from "../page/state";
 import { count, minute, parent, plural } from "../page/text";
 import { derivedStates, list, records, type Result, ruleText, type State } from "../versions/derived";
-
-const SHOWN = [
-  ["", "drawing"],
-  ["list", "list"],
-] as const;
 
 type Props = { reader: Reader; snapshot: Snapshot; version: string };
 
@@ -26,9 +21,6 @@ export function Pipelines({ of, ...props }: Props & { of: readonly Properties[] 
   const facts = useLoad((signal) => factsOf(of, reader, snapshot, signal), [reader, snapshot]);
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Pipelines">
-      <div class="bar wide-only">
-        <Setting label="Show" name="show" options={SHOWN} />
-      </div>
       <Failure of={facts} />
       {of.map((each, at) => (
         <Pipeline key={at} {...props} of={each} facts={facts.value} />
@@ -53,7 +45,7 @@ function Pipeline({ of, facts, reader, snapshot, version }: PipelineProps): VNod
         {name}{" "}
         {Array.isArray(owners) && owners.length > 0 && <span class="quiet">of {owners.join(", ")}</span>}
       </h3>
-      <Graph label={`Pipeline ${name}`} boxes={boxes} isList={route.value.query["show"] === "list"} />
+      <Graph label={`Pipeline ${name}`} boxes={boxes} />
     </>
   );
 }

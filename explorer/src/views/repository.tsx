@@ -2,16 +2,14 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import { f64, record } from "../base/lists";
+import { f64, type Properties, record } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
 import { CommitLink, Facts, OnRequest, Table, Wait } from "../page/parts";
-import { address, change, useLoad } from "../page/state";
+import { address, change, ID, useLoad } from "../page/state";
 import { count, firstLine, minute, short, when } from "../page/text";
 import { list, records } from "../versions/derived";
 import { Value } from "./overview";
-
-const MOST = 500; // deleted tags
 
 /** Title and name of the answers that only a server has. */
 export const SLOW = [
@@ -55,9 +53,6 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
       <Rules of={repository.metadata?.[RULES]} />
       <Names title="Branches" kind="branch" names={repository.branches} repository={repository} />
       <Names title="Tags" kind="tag" names={repository.tags} repository={repository} />
-      {repository.deletedTags && repository.deletedTags.length > 0 && (
-        <p class="quiet">Deleted tags: {repository.deletedTags.slice(0, MOST).join(", ")}</p>
-      )}
       <OnRequest title="Lineage: what jobs read and wrote">
         <Lineage repository={repository} />
       </OnRequest>
@@ -129,6 +124,10 @@ const Commit = ({ id, text = short(id) }: { id: string; text?: string }): VNode 
   </CommitLink>
 );
 
+/** A value of a table. The id of a commit is a link to it. */
+const Cell = ({ of }: { of: unknown }): VNode =>
+  typeof of === "string" && ID.test(of) ? <Commit id={of} /> : <Value of={of} />;
+
 const Section = ({ title, children }: { title: string; children: ComponentChildren }): VNode => (
   <section aria-label={title}>
     <h3>{title}</h3>
@@ -168,7 +167,7 @@ function Items({ of }: { of: unknown }): VNode {
     <Table
       heads={names.map((name) => name.replaceAll("_", " "))}
       rows={items.map((item) =>
-        names.map((name) => ((item[name] ?? null) === null ? "" : <Value of={item[name]} />)),
+        names.map((name) => ((item[name] ?? null) === null ? "" : <Cell of={item[name]} />)),
       )}
     />
   );
@@ -199,53 +198,26 @@ function Rules({ of }: { of: unknown }): VNode | null {
 }
 
 /** The commits that jobs made with what they read and wrote, newest first, by the records in their metadata. */
-export function steps({ history }: Repository) {
+export function steps({ history }: Repository): Properties[] {
   const rows = Array.from(history.times.keys()).sort(
     (one, other) => f64(history.times, other) - f64(history.times, one),
   );
   return rows.flatMap((row) => {
-    const job = record(history.metadata(row)["frazil_job"]);
-    if (typeof job.name !== "string") return [];
-    const inputs = records(job.inputs);
-    const read = inputs.map((each) => ({
-      paths: list(each.paths).join(", "),
-      snapshot: String(each.snapshot ?? ""),
-    }));
-    return [{ row, job: job.name, wrote: list(job.outputs).join(", "), inputs: read }];
+    const { name, inputs, outputs } = record(history.metadata(row)["frazil_job"]);
+    if (typeof name !== "string") return [];
+    const read = records(inputs).map(({ paths, snapshot }) =>
+      [list(paths).join(", "), ...(snapshot ? [`of ${String(snapshot)}`] : [])].join(" "),
+    );
+    const [time, commit] = [minute(f64(history.times, row)), history.id(row)];
+    return [{ time, commit, job: name, wrote: list(outputs).join(", "), read: read.join("; ") }];
   });
 }
 
 function Lineage({ repository }: { repository: Repository }): VNode {
-  const { history } = repository;
   const all = useMemo(() => steps(repository), [repository]);
   return (
     <Section title="Lineage: finished jobs, newest first">
-      {all.length ? (
-        <Table
-          heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
-          rows={all.map((step) => [
-            <time>{minute(f64(history.times, step.row))}</time>,
-            <Commit id={history.id(step.row)} />,
-            step.job,
-            step.wrote,
-            step.inputs.map((each, at) => (
-              <div key={at}>
-                {each.paths}{" "}
-                {each.snapshot &&
-                  (repository.row(each.snapshot) >= 0 ? (
-                    <>
-                      of <Commit id={each.snapshot} />
-                    </>
-                  ) : (
-                    `of ${short(each.snapshot)} elsewhere`
-                  ))}
-              </div>
-            )),
-          ])}
-        />
-      ) : (
-        <p class="quiet">No commit has the record of a job.</p>
-      )}
+      {all.length ? <Items of={all} /> : <p class="quiet">No commit has the record of a job.</p>}
     </Section>
   );
 }
