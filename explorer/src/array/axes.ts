@@ -57,10 +57,10 @@ export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
     async (signal) => {
       const coordinates = new Map<number, Coordinate>();
       await Promise.all(
-        node.shape.map(async (length, dimension) => {
-          const array = coordinate(snapshot, node, dimension);
-          const known = array ?? affine(snapshot, node, dimension);
-          if (known && !("path" in known)) coordinates.set(dimension, known);
+        node.shape.map(async (length, d) => {
+          const array = coordinate(snapshot, node, d);
+          const known = array ?? affine(snapshot, node, d);
+          if (known && !("path" in known)) coordinates.set(d, known);
           if (!array || length > LONGEST || array.path === node.path) return;
           const read = (of: ArrayNode): Promise<Decoded> =>
             valuesOf({ reader, snapshot, node: of }, undefined, signal);
@@ -74,10 +74,10 @@ export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
               bounds && read(bounds).catch(() => undefined),
             ]);
             const edges = pairs && joined(pairs, decoded);
-            const name = dimensionName(node, dimension);
+            const name = dimensionName(node, d);
             const [isEast, isNorth] = [isLongitude(name, facts), isLatitude(name, facts)];
             const named = { ...decoded, name, isLongitude: isEast, isLatitude: isNorth };
-            coordinates.set(dimension, edges ? { ...named, edges } : named);
+            coordinates.set(d, edges ? { ...named, edges } : named);
           } catch (cause) {
             console.warn(`coordinate ${array.path}:`, cause);
           }
@@ -99,22 +99,22 @@ export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
  * The coordinate of a raster that states a `spatial:transform`: the size of its cells, and x and y of its first corner
  * or, with the registration `node`, of its first centre.
  */
-export function affine(snapshot: Snapshot, node: ArrayNode, dimension: number): Coordinate | undefined {
+export function affine(snapshot: Snapshot, node: ArrayNode, d: number): Coordinate | undefined {
   const [transform, names, registration] = ["transform", "dimensions", "registration"].map((key) =>
     inherited(snapshot, node, `spatial:${key}`),
   );
   const numbers = Array.isArray(transform) ? transform.map(Number) : [];
   const place = Array.isArray(names)
-    ? names.length - 1 - names.indexOf(node.dimensions[dimension])
-    : node.shape.length - 1 - dimension; // 0 is x, 1 is y
+    ? names.length - 1 - names.indexOf(node.dimensions[d])
+    : node.shape.length - 1 - d; // 0 is x, 1 is y
   const [size, skew, first] = place ? [numbers[4], numbers[3], numbers[5]] : numbers;
-  const length = nth(node.shape, dimension);
+  const length = nth(node.shape, d);
   if (place > 1 || !size || skew !== 0 || first === undefined || length > LONGEST) return undefined;
   const middle = registration === "node" ? 0 : 0.5;
   const values = Float64Array.from({ length }, (_, at) => first + (at + middle) * size);
   const label = (at: number): string => number(values[at] ?? NaN);
   return {
-    name: dimensionName(node, dimension),
+    name: dimensionName(node, d),
     isLongitude: false,
     isLatitude: false,
     shape: [length],
@@ -147,12 +147,12 @@ export function axisOf(
   node: ArrayNode,
   coordinates: ReadonlyMap<number, Coordinate>,
   part: Box,
-  dimension: number,
+  d: number,
   { isVertical = false, isTurned: stated }: AxisOptions = {},
 ): Axis {
-  const decoded = coordinates.get(dimension);
-  const [start, step] = [part.start[dimension] ?? 0, part.step[dimension] ?? 1];
-  const length = dimension < 0 ? 1 : nth(boxShape(part), dimension);
+  const decoded = coordinates.get(d);
+  const [start, step] = [part.start[d] ?? 0, part.step[d] ?? 1];
+  const length = d < 0 ? 1 : nth(boxShape(part), d);
   // Coordinates of another version can be shorter
   const { values } = decoded ?? {};
   const numbers =
@@ -163,7 +163,7 @@ export function axisOf(
           (_, at) => values[start + at * step] ?? (at && at === length - 1 ? values.at(-1) : NaN) ?? NaN,
         )
       : undefined;
-  const name = dimension < 0 ? "" : dimensionName(node, dimension);
+  const name = d < 0 ? "" : dimensionName(node, d);
   const bounds = step === 1 ? decoded?.edges?.slice(start, start + length + 1) : undefined;
   const edges = numbers && (bounds?.length === length + 1 ? bounds : cellEdges(numbers));
   const isUneven = edges !== undefined && !isEven(edges);

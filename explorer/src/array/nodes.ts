@@ -71,8 +71,8 @@ export const isSlow = ({ chunks, bytes }: ReturnType<typeof costOf>): boolean =>
 export const gridShape = (node: ArrayNode): number[] =>
   node.shape.map((length, at) => Math.ceil(length / Math.max(1, nth(node.chunkShape, at))));
 
-export const dimensionName = (node: ArrayNode, dimension: number): string =>
-  isolated(node.dimensions[dimension] || `dimension ${dimension}`);
+export const dimensionName = (node: ArrayNode, d: number): string =>
+  isolated(node.dimensions[d] || `dimension ${d}`);
 
 export const shapeText = (node: ArrayNode): string =>
   node.shape.length === 0
@@ -100,10 +100,10 @@ export function arrayNear(
 }
 
 /** The array with the coordinates of a dimension: a 1-D array with its name, in the same group or above. */
-export function coordinate(snapshot: Snapshot, node: ArrayNode, dimension: number): ArrayNode | undefined {
-  const name = node.dimensions[dimension];
+export function coordinate(snapshot: Snapshot, node: ArrayNode, d: number): ArrayNode | undefined {
+  const name = node.dimensions[d];
   return name
-    ? arrayNear(snapshot, node, name, ({ shape }) => shape.length === 1 && shape[0] === node.shape[dimension])
+    ? arrayNear(snapshot, node, name, ({ shape }) => shape.length === 1 && shape[0] === node.shape[d])
     : undefined;
 }
 
@@ -259,10 +259,8 @@ export function changedPaths(snapshot: Snapshot, changes: Changes): Map<string, 
   const mark = (ids: readonly string[], change: Change): void => {
     for (const path of ids.map((id) => paths.get(id))) if (path !== undefined) marks.set(path, change);
   };
-  mark(
-    changes.updatedChunks.map((item) => item.nodeId),
-    "data",
-  );
+  const written = changes.updatedChunks.map(({ nodeId }) => nodeId);
+  mark(written, "data");
   mark([...changes.updatedGroups, ...changes.updatedArrays], "changed");
   mark([...changes.newGroups, ...changes.newArrays], "added");
   return marks;

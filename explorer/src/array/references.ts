@@ -47,8 +47,8 @@ export function summary(
 /** Coordinates -> one number, for a grid that has room for all of them. */
 function flat(coords: Uint32Array, row: number, extent: Shape): number {
   let place = 0;
-  for (let dimension = 0, at = row * extent.length; dimension < extent.length; dimension++, at++)
-    place = place * nth(extent, dimension) + u32(coords, at);
+  for (let d = 0, at = row * extent.length; d < extent.length; d++, at++)
+    place = place * nth(extent, d) + u32(coords, at);
   return place;
 }
 
@@ -70,7 +70,7 @@ export function rowFinder(
   const extent = extentOf(rank, table.coords);
   const places = product(extent);
   const isInside = (coords: Uint32Array, at: number): boolean =>
-    extent.every((length, dimension) => u32(coords, at * rank + dimension) < length);
+    extent.every((length, d) => u32(coords, at * rank + d) < length);
   if (places > DENSE || places > 1000 * table.length) {
     const rows = new Map<number, number>();
     for (let row = 0; row < table.length; row++) rows.set(flat(table.coords, row, extent), row);
@@ -114,8 +114,7 @@ export function compareTables(before: ChunkTable, after: ChunkTable, rank: numbe
       if (isSame(before, old, after, row)) continue;
       changed++;
     }
-    for (let dimension = 0; dimension < rank; dimension++)
-      coords.push(u32(after.coords, row * rank + dimension));
+    for (let d = 0; d < rank; d++) coords.push(u32(after.coords, row * rank + d));
   }
   return { added, removed: before.length - common, changed, coords: Uint32Array.from(coords) };
 }
@@ -133,6 +132,6 @@ function isSame(before: ChunkTable, old: number, after: ChunkTable, row: number)
 }
 
 export const chunkBox = (coords: Shape, shape: Shape, chunkShape: Shape): Selection => ({
-  start: coords.map((at, dimension) => Math.min(at * nth(chunkShape, dimension), nth(shape, dimension))),
-  stop: coords.map((at, dimension) => Math.min((at + 1) * nth(chunkShape, dimension), nth(shape, dimension))),
+  start: coords.map((at, d) => Math.min(at * nth(chunkShape, d), nth(shape, d))),
+  stop: coords.map((at, d) => Math.min((at + 1) * nth(chunkShape, d), nth(shape, d))),
 });

@@ -25,26 +25,24 @@ const whole = (text: string | undefined, other: number): number =>
 /** `x=2&y=1&i=5,0,0&r1=0-90&r2=10-20`; all parts are optional. */
 export function parseSlice(shape: Shape, query: Readonly<Record<string, string>>): Slice {
   const rank = shape.length;
-  const long = shape.map((_, dimension) => dimension).filter((dimension) => nth(shape, dimension) > 1);
-  const usual = long.length > 0 ? long : shape.map((_, dimension) => dimension);
+  const long = shape.map((_, d) => d).filter((d) => nth(shape, d) > 1);
+  const usual = long.length > 0 ? long : shape.map((_, d) => d);
   const x = clamp(whole(query["x"], usual.at(-1) ?? -1), -1, rank - 1);
   const isLine = query["y"] === "none" || (query["y"] === undefined && long.length < 2);
   let y = isLine ? -1 : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
   if (y === x)
     y =
-      query["x"] !== undefined && query["y"] === undefined
-        ? (usual.filter((dimension) => dimension !== x).at(-1) ?? -1)
-        : -1;
+      query["x"] !== undefined && query["y"] === undefined ? (usual.filter((d) => d !== x).at(-1) ?? -1) : -1;
   const indices = (query["i"] ?? "").split(",");
-  const ranges = shape.map((length, dimension) => {
-    const [, low, high] = /^(\d+)-(\d+)$/.exec(query[`r${dimension}`] ?? "") ?? [];
+  const ranges = shape.map((length, d) => {
+    const [, low, high] = /^(\d+)-(\d+)$/.exec(query[`r${d}`] ?? "") ?? [];
     const from = clamp(whole(low, 0), 0, Math.max(0, length - 1));
     return { from, to: clamp(whole(high, length), Math.min(from + 1, length), length) };
   });
   return {
     x,
     y,
-    index: shape.map((length, dimension) => clamp(whole(indices[dimension], 0), 0, Math.max(0, length - 1))),
+    index: shape.map((length, d) => clamp(whole(indices[d], 0), 0, Math.max(0, length - 1))),
     from: ranges.map((range) => range.from),
     to: ranges.map((range) => range.to),
   };
@@ -56,9 +54,9 @@ export function sliceQuery(shape: Shape, slice: Slice): Record<string, string> {
     y: slice.y < 0 ? "none" : String(slice.y),
     i: slice.index.some((at) => at > 0) ? slice.index.join(",") : "",
   };
-  shape.forEach((length, dimension) => {
-    const all = slice.from[dimension] === 0 && slice.to[dimension] === length;
-    query[`r${dimension}`] = all ? "" : `${slice.from[dimension]}-${slice.to[dimension]}`;
+  shape.forEach((length, d) => {
+    const all = slice.from[d] === 0 && slice.to[d] === length;
+    query[`r${d}`] = all ? "" : `${slice.from[d]}-${slice.to[d]}`;
   });
   return query;
 }
@@ -87,31 +85,27 @@ export function finerSlice(slice: Slice, ratio: Shape, shape: Shape, finer: Shap
 
 /** The region to read. Axes with more than `most` values are read with a step. */
 export function box(shape: Shape, slice: Slice, most: number): Box {
-  const axis = (dimension: number): boolean => dimension === slice.x || dimension === slice.y;
-  const start = shape.map((_, dimension) =>
-    axis(dimension) ? nth(slice.from, dimension) : nth(slice.index, dimension),
+  const axis = (d: number): boolean => d === slice.x || d === slice.y;
+  const start = shape.map((_, d) => (axis(d) ? nth(slice.from, d) : nth(slice.index, d)));
+  const stop = shape.map((length, d) =>
+    axis(d) ? nth(slice.to, d) : Math.min(length, nth(slice.index, d) + 1),
   );
-  const stop = shape.map((length, dimension) =>
-    axis(dimension) ? nth(slice.to, dimension) : Math.min(length, nth(slice.index, dimension) + 1),
-  );
-  const step = shape.map((_, dimension) =>
-    axis(dimension) ? Math.max(1, Math.ceil((nth(stop, dimension) - nth(start, dimension)) / most)) : 1,
+  const step = shape.map((_, d) =>
+    axis(d) ? Math.max(1, Math.ceil((nth(stop, d) - nth(start, d)) / most)) : 1,
   );
   return { start, stop, step };
 }
 
 export const boxShape = ({ start, stop, step }: Box): number[] =>
-  start.map((low, dimension) => Math.max(0, Math.ceil((nth(stop, dimension) - low) / nth(step, dimension))));
+  start.map((low, d) => Math.max(0, Math.ceil((nth(stop, d) - low) / nth(step, d))));
 
 /** Number of stored chunks that a region touches. */
 export function chunksOf({ start, stop, step }: Box, chunkShape: Shape): number {
-  return start.reduce((product, low, dimension) => {
-    const size = nth(chunkShape, dimension);
-    if (nth(stop, dimension) <= low) return 0;
-    const steps = Math.ceil((nth(stop, dimension) - low) / nth(step, dimension));
-    return (
-      product * Math.min(steps, Math.floor((nth(stop, dimension) - 1) / size) - Math.floor(low / size) + 1)
-    );
+  return start.reduce((product, low, d) => {
+    const size = nth(chunkShape, d);
+    if (nth(stop, d) <= low) return 0;
+    const steps = Math.ceil((nth(stop, d) - low) / nth(step, d));
+    return product * Math.min(steps, Math.floor((nth(stop, d) - 1) / size) - Math.floor(low / size) + 1);
   }, 1);
 }
 
@@ -278,11 +272,11 @@ export const parsePoints = (text: string | undefined, shape: Shape): Point[] =>
 export function lineDimension(
   shape: Shape,
   { x, y }: Slice,
-  isTime: (dimension: number) => boolean,
+  isTime: (d: number) => boolean,
   text: string | undefined,
 ): number {
-  const long = shape.map((_, dimension) => dimension).filter((dimension) => nth(shape, dimension) > 1);
+  const long = shape.map((_, d) => d).filter((d) => nth(shape, d) > 1);
   if (text && long.includes(Number(text))) return Number(text);
-  const others = long.filter((dimension) => dimension !== x && dimension !== y);
+  const others = long.filter((d) => d !== x && d !== y);
   return others.find(isTime) ?? others[0] ?? long.find(isTime) ?? x;
 }

@@ -41,12 +41,10 @@ export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, in
   const rows = new Int32Array(width * height);
   const cell = (across: number, down: number): number =>
     Math.floor(down / below) * width + Math.floor(across / right);
-  const others = index
-    .map((_, dimension) => dimension)
-    .filter((dimension) => dimension !== x && dimension !== y);
+  const others = index.map((_, d) => d).filter((d) => d !== x && d !== y);
   const { coords } = table;
   scan: for (let row = 0, at = 0; row < table.length; row++, at += rank) {
-    for (const dimension of others) if (coords[at + dimension] !== index[dimension]) continue scan;
+    for (const d of others) if (coords[at + d] !== index[d]) continue scan;
     const [column, place] = [x < 0 ? 0 : u32(coords, at + x), wrapped ? 0 : u32(coords, at + y)];
     if (column < across && place < down) rows[cell(column, place)] = row + 1; // others lie outside a smaller new shape
   }
@@ -57,9 +55,9 @@ export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, in
     rows,
     length: wrapped ? line : width * height,
     coords: (at) =>
-      index.map((fixed, dimension) => {
-        if (dimension === x) return (wrapped ? at : at % width) * right;
-        return dimension === y ? Math.floor(at / width) * below : fixed;
+      index.map((fixed, d) => {
+        if (d === x) return (wrapped ? at : at % width) * right;
+        return d === y ? Math.floor(at / width) * below : fixed;
       }),
     cell: (place) => cell(x < 0 ? 0 : nth(place, x), wrapped ? 0 : nth(place, y)),
   };

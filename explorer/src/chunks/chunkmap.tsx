@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { scaleOf } from "../array/axes";
 import { pixel } from "../array/colour";
-import { gridShape } from "../array/nodes";
+import { gridShape, itemSize } from "../array/nodes";
 import { changedRows, chunkBox, KINDS, kinds, MOST_VALUES } from "../array/references";
 import { parseSlice, sliceQuery } from "../array/slices";
 import { clamp, entryOf, f64, i32, nth, product, type Shape, u8 } from "../base/lists";
@@ -26,7 +26,7 @@ import {
 import { type ArrayProps, valuesOf } from "../page/home";
 import { Choice, Entry, Facts, OnRequest, Wait, ZoomButtons } from "../page/parts";
 import { route, setQuery, useLoad } from "../page/state";
-import { bytes, count, plural } from "../page/text";
+import { bytes, count, number, plural } from "../page/text";
 import { ValueTable } from "../values/lines";
 import { Numbers } from "../values/numbers";
 import { Past } from "../values/points";
@@ -76,6 +76,7 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
     () => cellsOf(table, grid, slice.x, slice.y, slice.index),
     [table, slice.x, slice.y, slice.index.join()],
   );
+  const memory = product(node.shape) * (itemSize(node.dtype) ?? 0);
   const size = useMemo(() => table.size.reduce((sum, each) => sum + each, 0), [table]);
   const shown = useMemo(
     () => show({ repository, table, places: product(grid), ...facts.value }),
@@ -139,6 +140,7 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
         )}
         <span class="quiet">
           {plural(table.length, "chunk")}, {bytes(size)}
+          {memory > 0 && size > 0 && `, ${number(Number((memory / size).toPrecision(3)))} : 1`}
           {Math.max(...cells.factor) > 1 && `; a cell is ${cells.factor.map(count).join(" × ")} chunks`}
         </span>
       </div>
@@ -312,7 +314,7 @@ function Chunk({ kind, ...props }: ChunkProps & { readonly kind: number }): VNod
   const { snapshot, node, coords } = props;
   const reference = useLoad(() => snapshot.chunk(node.path, coords), [snapshot, node.path]);
   const part = chunkBox(coords, node.shape, node.chunkShape);
-  const extent = part.stop.map((high, dimension) => high - nth(part.start, dimension));
+  const extent = part.stop.map((high, d) => high - nth(part.start, d));
   const values = useLoad(
     async (signal) => (product(extent) > MOST_VALUES ? undefined : valuesOf(props, part, signal)),
     [snapshot, node.path],

@@ -28,11 +28,11 @@ export function earthReference(
   y: number,
 ): EarthReference | undefined {
   if (x < 0 || y < 0) return undefined;
-  const is = (test: typeof isLongitude, dimension: number): boolean => {
-    const array = coordinate(snapshot, node, dimension);
+  const is = (test: typeof isLongitude, d: number): boolean => {
+    const array = coordinate(snapshot, node, d);
     // The axes of a rotated pole are degrees, too
     const isRotated = String(array && attributes(array).standard_name).startsWith("grid_");
-    return array !== undefined && !isRotated && test(dimensionName(node, dimension), attributes(array));
+    return array !== undefined && !isRotated && test(dimensionName(node, d), attributes(array));
   };
   if (is(isLongitude, x) && is(isLatitude, y)) return { isDegrees: true };
   const plane = new Set([node.dimensions[x], node.dimensions[y]]);

@@ -58,14 +58,9 @@ export function httpUrl(location: string, configuration: Properties): string {
 /** What the owner of another server can do for a page that may not read it. */
 function corsAdvice(url: string): string {
   const origin = globalThis.location?.origin ?? "*";
-  const rule = JSON.stringify([
-    {
-      AllowedOrigins: [origin],
-      AllowedMethods: ["GET", "HEAD"],
-      AllowedHeaders: ["Range"],
-      ExposeHeaders: ["Content-Range", "ETag", "Last-Modified"],
-    },
-  ]);
+  const [methods, exposed] = ['["GET","HEAD"]', '["Content-Range","ETag","Last-Modified"]'];
+  const allowed = `"AllowedOrigins":["${origin}"],"AllowedMethods":${methods},"AllowedHeaders":["Range"]`;
+  const rule = `[{${allowed},"ExposeHeaders":${exposed}}]`;
   return `${url} is not readable from a browser: the server is not reachable, or it does not allow this page to read. Its owner can add the CORS rule ${rule}. Or open the repository with "frazil ui"`;
 }
 

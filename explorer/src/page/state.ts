@@ -92,6 +92,10 @@ const asError = (cause: unknown): ExplorerError =>
 
 export const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
 
+/** Loads a value for which nobody waits. */
+export const useLater = <T>(load: () => Promise<T>, keys: unknown[]): Load<T> =>
+  useLoad(load, keys, false, afterwards);
+
 /** The snapshot of a branch, a tag or an id. */
 export async function snapshotOf(repository: Repository, version: string): Promise<Snapshot> {
   const id = resolve(repository, version);

@@ -38,7 +38,7 @@ import {
   type Titles,
 } from "../page/parts";
 import { resolve } from "../page/route";
-import { afterwards, type Load, route, setQuery, snapshotOf, useLoad } from "../page/state";
+import { type Load, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
 import { bytes, count, ordinal, plural } from "../page/text";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
 import { limitOf, Picture, type PictureSet, type Plane, type Target } from "./picture";
@@ -121,7 +121,7 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
   const [length, at] = [shape[playing] ?? 1, slice.index[playing] ?? 0];
   const sliceAt = (place: number): Slice => ({
     ...slice,
-    index: slice.index.map((old, dimension) => (dimension === playing ? place : old)),
+    index: slice.index.map((old, d) => (d === playing ? place : old)),
   });
   const ahead = aheadOf(product(boxShape(part)));
   // What a frame depends on besides its place
@@ -183,18 +183,16 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
   const earth = located.value?.located;
   const places = earth && "places" in earth ? earth.places : undefined;
   const whole = { from: shape.map(() => 0), to: [...shape] };
-  const states = useLoad(
+  const states = useLater(
     async () => (level.place ? derivedStates(reader.repository, snapshot) : undefined),
     [snapshot, level.place > 0],
-    false,
-    afterwards,
   );
   const isBehind = [...(states.value ?? [])].some(
     ([of, state]) => of.node.id === node.id && state === "behind",
   );
   const valid = useValidTime(array, slice);
   const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
-  const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && nth(part.step, dimension) > 1);
+  const steps = [slice.x, slice.y].filter((d) => d >= 0 && nth(part.step, d) > 1);
   // What belongs together: the values of a level, and where its cells are. The former ones stay until the
   // next ones are there
   const plan = JSON.stringify([full.path, slice.x, slice.y]);
@@ -286,7 +284,7 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
           `Level ${drawn.level.place}, ${drawn.shape.map(count).join(" × ")}${isBehind ? ", which is behind its source" : ""}: zoom in for a finer one. `}
         {steps.length > 0 &&
           !shown?.isSummary &&
-          `Every ${steps.map((dimension) => `${ordinal(nth(part.step, dimension))} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
+          `Every ${steps.map((d) => `${ordinal(nth(part.step, d))} value of ${dimensionName(node, d)}`).join(", ")}: zoom in for all. `}
         {compare && other.value && `Left of the divider: this version; right: ${compare}. `}
         {picture.busy && shown && !isPlaying ? "Loading…" : ""}
       </p>
@@ -324,11 +322,8 @@ function useLocated(
       if (!reference || !coordinates) return undefined;
       const { locate } = await import("../earth/geolocation");
       const read = async (cells: ArrayNode): Promise<Float64Array> => {
-        const [across, down] = [x, y].map((dimension) =>
-          cells.dimensions.indexOf(node.dimensions[dimension] ?? null),
-        );
-        const cut = (list: number[]): number[] =>
-          cells.shape.map((_, dimension) => nth(list, dimension === across ? x : y));
+        const [across, down] = [x, y].map((d) => cells.dimensions.indexOf(node.dimensions[d] ?? null));
+        const cut = (list: number[]): number[] => cells.shape.map((_, d) => nth(list, d === across ? x : y));
         const box = { start: cut(part.start), stop: cut(part.stop), step: cut(part.step) };
         const { values, shape } = await valuesOf({ ...array, node: cells }, box, signal);
         return plane(values as Float64Array, shape, across ?? -1, down ?? -1);

@@ -192,17 +192,16 @@ export function Picture(props: PictureProps): VNode {
     return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}${isMap ? "drag moves the map, the wheel zooms" : "drag to zoom"}.`;
   };
   /** The index of a column or a row. */
-  const indexOf = (dimension: number, at: number): number =>
-    nth(part.start, dimension) + at * nth(part.step, dimension);
+  const indexOf = (d: number, at: number): number => nth(part.start, d) + at * nth(part.step, d);
   const zoom = (columns: readonly [number, number], rows?: readonly [number, number]): void => {
     const [from, to] = [[...slice.from], [...slice.to]];
-    for (const [dimension, ends] of [
+    for (const [d, ends] of [
       [slice.x, columns],
       [slice.y, rows],
     ] as const) {
-      if (dimension < 0 || !ends) continue;
-      from[dimension] = indexOf(dimension, ends[0]);
-      to[dimension] = Math.min(nth(part.stop, dimension), indexOf(dimension, ends[1]));
+      if (d < 0 || !ends) continue;
+      from[d] = indexOf(d, ends[0]);
+      to[d] = Math.min(nth(part.stop, d), indexOf(d, ends[1]));
     }
     setQuery(toQuery({ ...slice, from, to }), false);
   };
@@ -241,9 +240,9 @@ export function Picture(props: PictureProps): VNode {
   };
   const pointOf = (column: number, row: number): Point =>
     finest(
-      slice.index.map((fixed, dimension) => {
-        if (dimension === slice.x) return indexOf(dimension, column);
-        return dimension === slice.y ? indexOf(dimension, row) : fixed;
+      slice.index.map((fixed, d) => {
+        if (d === slice.x) return indexOf(d, column);
+        return d === slice.y ? indexOf(d, row) : fixed;
       }),
     );
   /** The element of the array in the middle of those that an element of the level stands for. */
@@ -281,19 +280,19 @@ export function Picture(props: PictureProps): VNode {
       return `No cell of this part of the grid is at longitude ${one}, latitude ${other}.`;
     }
     const index = [...slice.index];
-    for (const [part, dimension] of [
+    for (const [part, d] of [
       [one, slice.x],
       [other, slice.y],
     ] as const) {
-      const name = dimensionName(node, dimension);
-      const at = typedIndex(part, nth(shape, dimension), name, coordinates.get(dimension));
+      const name = dimensionName(node, d);
+      const at = typedIndex(part, nth(shape, d), name, coordinates.get(d));
       if (typeof at === "string") return at;
-      index[dimension] = at;
+      index[d] = at;
     }
     return finest(index);
   };
-  const labelOf = (point: Point, dimension: number): string =>
-    `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(Math.floor(nth(point, dimension) / nth(ratio, dimension))) ?? point[dimension]}`;
+  const labelOf = (point: Point, d: number): string =>
+    `${dimensionName(node, d)} ${coordinates.get(d)?.label(Math.floor(nth(point, d) / nth(ratio, d))) ?? point[d]}`;
   const nameOf = (point: Point): string => {
     const cell = cellOf(point);
     return cell ? placeText(...cell) : `${labelOf(point, slice.x)}, ${labelOf(point, slice.y)}`;
@@ -345,6 +344,7 @@ export function Picture(props: PictureProps): VNode {
           points={points}
           nameOf={nameOf}
           typed={typed}
+          hasMean={scale.hasMean}
           hint={
             earth && !isDegrees
               ? "longitude, latitude"

@@ -4,8 +4,17 @@ import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { axisOf, type Coordinate, NUMBERS, scaleOf } from "../array/axes";
 import { costOf, dimensionName, title } from "../array/nodes";
-import { boxShape, lineDimension, MOST_POINTS, type Point, type Slice } from "../array/slices";
-import { f64, nth, type Shape } from "../base/lists";
+import {
+  box as boxOf,
+  boxShape,
+  lineDimension,
+  MOST_POINTS,
+  parseSlice,
+  type Point,
+  type Slice,
+} from "../array/slices";
+import { f64, nth, type Shape, strides } from "../base/lists";
+import type { ArrayNode } from "../format/types";
 import { css } from "../page/canvas";
 import { type ArrayProps, valuesOf } from "../page/home";
 import { Choice, Entry, Losses, onDemand, Sign, Wait } from "../page/parts";
@@ -28,6 +37,53 @@ export function addPoint(points: readonly Point[], point: Point): void {
   else write([...points, point]);
 }
 
+/**
+ * The means of values over all dimensions but one. `weights` are those of the places along the dimension `across`.
+ * A place without a value has no weight.
+ */
+export function meansAlong(
+  values: Float64Array,
+  shape: Shape,
+  along: number,
+  weights?: Float64Array,
+  across = along,
+): Float64Array {
+  const steps = strides(shape);
+  const place = (at: number, d: number): number => Math.floor(at / nth(steps, d)) % nth(shape, d);
+  const sums = new Float64Array(nth(shape, along));
+  const sizes = sums.slice();
+  values.forEach((value, at) => {
+    if (Number.isNaN(value)) return;
+    const [step, weight] = [place(at, along), weights ? f64(weights, place(at, across)) : 1];
+    sums[step] = f64(sums, step) + weight * value;
+    sizes[step] = f64(sizes, step) + weight;
+  });
+  return sums.map((sum, at) => sum / f64(sizes, at));
+}
+
+/** The part that a picture shows, with its name, and the weights of its latitudes where these are known. */
+function partOf(node: ArrayNode, coordinates: PointsProps["coordinates"], slice: Slice, along: number) {
+  const part = boxOf(node.shape, slice, Infinity);
+  const plane = [slice.y, slice.x].filter((d) => d !== along);
+  const across = plane.find((d) => coordinates.get(d)?.isLatitude);
+  const latitudes = across === undefined ? undefined : coordinates.get(across)?.values;
+  const weights =
+    across !== undefined && latitudes instanceof Float64Array
+      ? latitudes
+          .slice(part.start[across], part.stop[across])
+          .map((north) => Math.cos((north * Math.PI) / 180))
+      : undefined;
+  const label = (d: number, at: number): string => coordinates.get(d)?.label(at) ?? String(at);
+  const ends = plane.map((d) => [
+    dimensionName(node, d),
+    label(d, nth(part.start, d)),
+    "to",
+    label(d, nth(part.stop, d) - 1),
+  ]);
+  const name = `mean of ${ends.map((words) => words.join(" ")).join(", ")}`;
+  return { part, across, weights, name: weights ? `${name}, weighted by the cosine of latitude` : name };
+}
+
 interface PointsProps extends ArrayProps {
   readonly shape: Shape;
   readonly slice: Slice;
@@ -37,34 +93,34 @@ interface PointsProps extends ArrayProps {
   /** A typed place as a point, or a sentence why there is none. */
   typed(text: string): Point | string;
   readonly hint: string;
+  /** The values are no meanings. */
+  readonly hasMean: boolean;
 }
 
 export function Points(props: PointsProps): VNode {
-  const { snapshot, node, shape, slice, coordinates, points, nameOf, typed, hint } = props;
+  const { snapshot, node, shape, slice, coordinates, points, nameOf, typed, hint, hasMean } = props;
+  const { query } = route.value;
   const add = (text: string): string | void => {
     const point = text === "" ? `Write ${hint}; or # and an index for each.` : typed(text);
     if (typeof point === "string") return point;
     addPoint(points, point);
   };
-  const along = lineDimension(
-    shape,
-    slice,
-    (dimension) => coordinates.get(dimension)?.clock !== undefined,
-    route.value.query["along"],
-  );
+  const along = lineDimension(shape, slice, (d) => coordinates.get(d)?.clock !== undefined, query["along"]);
   const step = Math.max(1, Math.ceil(nth(shape, along) / LONGEST));
   // On the dimensions that the plane does not show, the sliders decide for all points
   const places = points.map((point) =>
-    point
-      .map((at, dimension) =>
-        dimension === slice.x || dimension === slice.y ? at : nth(slice.index, dimension),
-      )
-      .with(along, 0),
+    point.map((at, d) => (d === slice.x || d === slice.y ? at : nth(slice.index, d))).with(along, 0),
   );
-  const boxes = places.map((place) => ({
-    start: place,
-    stop: place.map((at) => at + 1).with(along, nth(shape, along)),
-    step: place.map(() => 1).with(along, step),
+  const mean =
+    hasMean && query["mean"] ? partOf(node, coordinates, parseSlice(shape, query), along) : undefined;
+  const parts = [
+    ...places.map((start) => ({ start, stop: start.map((at) => at + 1) })),
+    ...(mean ? [mean.part] : []),
+  ];
+  const boxes = parts.map(({ start, stop }) => ({
+    start: start.with(along, 0),
+    stop: stop.with(along, nth(shape, along)),
+    step: start.map(() => 1).with(along, step),
   }));
   const cost = boxes.reduce((sum, box) => sum + costOf(snapshot, node, box).bytes, 0);
   const [permit, setPermit] = useState(0);
@@ -77,9 +133,10 @@ export function Points(props: PointsProps): VNode {
       return {
         scale: first.values instanceof Float64Array ? scaleOf(first) : NUMBERS,
         lost: [...new Set(decoded.flatMap(({ lost }) => lost.map(({ message }) => message)))],
-        lines: decoded.map(({ values }) =>
-          values instanceof Float64Array ? values : new Float64Array(values.length).fill(NaN),
-        ),
+        lines: decoded.map(({ values, shape: size }, at) => {
+          if (!(values instanceof Float64Array)) return new Float64Array(values.length).fill(NaN);
+          return at < points.length ? values : meansAlong(values, size, along, mean?.weights, mean?.across);
+        }),
       };
     },
     [snapshot, node.path, JSON.stringify(boxes), isAsked],
@@ -88,11 +145,12 @@ export function Points(props: PointsProps): VNode {
   const box = boxes[0] ?? { start: [], stop: [], step: [] };
   const x = axisOf(node, coordinates, box, boxes.length ? along : -1);
   const scale = lines.value?.scale ?? NUMBERS;
-  const series: Series[] = (lines.value?.lines ?? [])
-    .slice(0, points.length)
-    .map((values, at) => ({ values, colour: pointColour(at), title: nameOf(nth(points, at)) }));
+  const series: Series[] = (lines.value?.lines ?? []).slice(0, boxes.length).map((values, at) => {
+    const [point, colour] = [points[at], at < points.length ? pointColour(at) : css("text")];
+    return { values, colour, title: point ? nameOf(point) : (mean?.name ?? "") };
+  });
   const length = boxShape(box)[along] ?? 0;
-  const isReady = series.length === points.length && series.every(({ values }) => values.length === length);
+  const isReady = series.length === boxes.length && series.every(({ values }) => values.length === length);
   return (
     <section aria-label="Points" class="column">
       <div class="bar">
@@ -103,12 +161,20 @@ export function Points(props: PointsProps): VNode {
           title={`${hint}; or # and an index for each`}
           onEnter={add}
         />
-        {points.length > 0 && (
+        {hasMean && (
+          <button
+            aria-pressed={mean !== undefined}
+            onClick={() => setQuery({ mean: mean ? "" : "1" }, false)}
+          >
+            Mean of this part
+          </button>
+        )}
+        {boxes.length > 0 && (
           <Choice
             label="Lines along"
             value={String(along)}
-            options={shape.flatMap((size, dimension) =>
-              size > 1 ? [[String(dimension), dimensionName(node, dimension)] as const] : [],
+            options={shape.flatMap((size, d) =>
+              size > 1 ? [[String(d), dimensionName(node, d)] as const] : [],
             )}
             onSelect={(value) => setQuery({ along: value })}
           />
@@ -125,13 +191,18 @@ export function Points(props: PointsProps): VNode {
             </button>
           </span>
         ))}
+        {mean && (
+          <span>
+            <i class="swatch" style={{ background: css("text") }} /> {mean.name}
+          </span>
+        )}
       </div>
       {isAsked ? (
         <p class="failure">
           These lines need {bytes(cost)} of values. <button onClick={() => setPermit(cost)}>Read them</button>
         </p>
       ) : (
-        points.length > 0 && (
+        boxes.length > 0 && (
           <Wait of={lines} what="the lines">
             {() =>
               isReady && (
@@ -139,7 +210,7 @@ export function Points(props: PointsProps): VNode {
                   <Losses of={lines.value?.lost ?? []} />
                   <Lines x={x} series={series} title={title(node)} scale={scale} />
                   <details>
-                    <summary>Values of {plural(points.length, "point")}</summary>
+                    <summary>Values of {plural(series.length, mean ? "line" : "point")}</summary>
                     <ValueTable
                       x={{ label: (at) => nth(series, at).title }}
                       y={x}

@@ -21,42 +21,40 @@ interface FixedProps {
   readonly waiting?: boolean;
   readonly playing?: number;
   onIndex(index: number[]): void;
-  onPlay?(dimension: number): void;
+  onPlay?(d: number): void;
 }
 
 export function Fixed(props: FixedProps): VNode | null {
   const { node, shape, slice, what, coordinates, waiting = false, playing, onIndex, onPlay } = props;
-  const others = shape
-    .map((_, dimension) => dimension)
-    .filter((dimension) => dimension !== slice.x && dimension !== slice.y && nth(shape, dimension) > 1);
+  const others = shape.map((_, d) => d).filter((d) => d !== slice.x && d !== slice.y && nth(shape, d) > 1);
   if (!others.length) return null;
-  const set = (dimension: number, at: number): void =>
-    onIndex(slice.index.map((old, other) => (other === dimension ? at : old)));
+  const set = (d: number, at: number): void =>
+    onIndex(slice.index.map((old, other) => (other === d ? at : old)));
   return (
     <div class="sliders">
-      {others.map((dimension) => {
-        const at = nth(slice.index, dimension);
-        const length = nth(shape, dimension);
-        const decoded = coordinates?.get(dimension);
-        const name = dimensionName(node, dimension);
+      {others.map((d) => {
+        const at = nth(slice.index, d);
+        const length = nth(shape, d);
+        const decoded = coordinates?.get(d);
+        const name = dimensionName(node, d);
         const shown = decoded ? decoded.label(at) : String(at);
-        const isPlaying = playing === dimension;
+        const isPlaying = playing === d;
         const hint = decoded ? `${decoded.clock ? "A date" : "A value"}, or # and an index` : "An index";
         const enter = (text: string): string | void => {
           const index = text === shown ? at : typedIndex(text, length, name, decoded);
           if (typeof index === "string") return `${index} Shown: ${shown}.`;
-          set(dimension, index);
+          set(d, index);
         };
         const label = `${name}: ${hint}`;
         const entry = { label, value: shown, size: 14, disabled: waiting, title: hint, onEnter: enter };
         return (
-          <div key={dimension} class="slider">
+          <div key={d} class="slider">
             <span>{name}</span>
             {onPlay && (
               <button
                 aria-pressed={isPlaying}
                 aria-label={`${isPlaying ? "Stop" : "Play"} along ${name}`}
-                onClick={() => onPlay(isPlaying ? NOTHING : dimension)}
+                onClick={() => onPlay(isPlaying ? NOTHING : d)}
               >
                 <Sign>{isPlaying ? "■" : "▶"}</Sign>
               </button>
@@ -68,7 +66,7 @@ export function Fixed(props: FixedProps): VNode | null {
               value={at}
               aria-label={`${what} along ${name}`}
               aria-valuetext={shown}
-              onInput={(event) => set(dimension, Number(event.currentTarget.value))}
+              onInput={(event) => set(d, Number(event.currentTarget.value))}
             />
             <Entry key={`${at} ${shown}`} isUnlabelled isEager {...entry} />
             <span class="quiet">
@@ -88,8 +86,7 @@ type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line
 export function Axes({ node, grid, line = false }: AxesProps): VNode {
   const slice = parseSlice(grid, route.value.query);
   const options = grid.map(
-    (length, dimension) =>
-      [String(dimension), `${dimensionName(node, dimension)} (${count(length)})`] as const,
+    (length, d) => [String(d), `${dimensionName(node, d)} (${count(length)})`] as const,
   );
   const select = (change: { x?: number; y?: number }): void => {
     const next = { ...slice, ...change };

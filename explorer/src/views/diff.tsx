@@ -190,9 +190,8 @@ async function firstDifference(
 ): Promise<number[] | undefined> {
   const part = chunkBox(coords, now.shape, now.chunkShape);
   const { start, stop } = part;
-  const shape = stop.map((high, dimension) => high - nth(start, dimension));
-  if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > nth(old.shape, dimension)))
-    return start;
+  const shape = stop.map((high, d) => high - nth(start, d));
+  if (product(shape) > MOST_VALUES || stop.some((high, d) => high > nth(old.shape, d))) return start;
   const [one, other] = await Promise.all([
     valuesOf({ reader, snapshot: before, node: old }, part),
     valuesOf({ reader, snapshot: after, node: now }, part),

@@ -21,7 +21,7 @@ import type { ArrayNode, History, Repository, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { CommitLink, Facts, More, Wait } from "../page/parts";
 import { mainBranch, resolve } from "../page/route";
-import { address, afterwards, route, snapshotOf, useLoad } from "../page/state";
+import { address, route, snapshotOf, useLater, useLoad } from "../page/state";
 import { bytes, count, firstLine, isolated, last, minute, plural } from "../page/text";
 import { Data } from "../values/data";
 import { derivedStates } from "../versions/derived";
@@ -117,7 +117,7 @@ function LastCommits({ repository, id }: { repository: Repository; id: string })
 
 /** The derived arrays that do not have the values of their sources. */
 function Behind({ reader, snapshot, version }: Props): VNode | null {
-  const states = useLoad(() => derivedStates(reader.repository, snapshot), [snapshot], false, afterwards);
+  const states = useLater(() => derivedStates(reader.repository, snapshot), [snapshot]);
   const all = [...(states.value ?? [])];
   const late = all.filter(([, state]) => state !== "current" && state !== "not known");
   if (!all.length) return null;

@@ -14,14 +14,13 @@ import {
   shapeText,
   title,
 } from "../array/nodes";
-import { summary } from "../array/references";
 import { product } from "../base/lists";
 import { numberOf } from "../cf/cf";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
 import { Graph } from "../page/graph";
-import { Facts, More, OnRequest, Table, Wait } from "../page/parts";
-import { address, useLoad } from "../page/state";
-import { bytes, count, json, last, number, plural } from "../page/text";
+import { Facts, More, Table } from "../page/parts";
+import { address } from "../page/state";
+import { bytes, count, json, last, plural } from "../page/text";
 import { derivations } from "../versions/derived";
 
 /** A number with all of its digits; of 32 bits with those that tell it from others. */
@@ -129,11 +128,7 @@ export function Overview({ node, branch, snapshot, version }: OverviewProps): VN
   const dtype = isArray(node) ? node.dtype : undefined;
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Description">
-      {isArray(node) ? (
-        <ArrayFacts node={node} snapshot={snapshot} />
-      ) : (
-        <Members branch={branch} version={version} />
-      )}
+      {isArray(node) ? <ArrayFacts node={node} /> : <Members branch={branch} version={version} />}
       <Derived path={node.path} snapshot={snapshot} version={version} />
       <h3>Attributes</h3>
       {pairs.length ? (
@@ -174,9 +169,7 @@ function Derived({ path, snapshot, version }: { path: string; snapshot: Snapshot
   );
 }
 
-const MOST_PLACES = 10_000; // of a grid that is measured at once
-
-function ArrayFacts({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): VNode {
+function ArrayFacts({ node }: { node: ArrayNode }): VNode {
   const size = itemSize(node.dtype);
   const grid = gridShape(node);
   const each = size ? `, ${bytes(product(node.chunkShape) * size)} each` : "";
@@ -202,32 +195,7 @@ function ArrayFacts({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot })
           ["Node id", <code>{node.id}</code>],
         ]}
       />
-      <OnRequest key={node.path} title="Measure stored size" isAsked={product(grid) <= MOST_PLACES}>
-        <Storage node={node} snapshot={snapshot} />
-      </OnRequest>
     </>
-  );
-}
-
-function Storage({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): VNode {
-  const table = useLoad((_, progress) => snapshot.chunks(node.path, progress), [node, snapshot]);
-  return (
-    <Wait of={table} what="the references">
-      {(value) => {
-        const { kinds, size } = summary(value, product(gridShape(node)));
-        const memory = product(node.shape) * (itemSize(node.dtype) ?? 0);
-        const ratio = memory && size ? `, ${number(Number((memory / size).toPrecision(3)))} : 1` : "";
-        const present = kinds.filter((kind) => kind.count).map((kind) => `${count(kind.count)} ${kind.name}`);
-        return (
-          <Facts
-            rows={[
-              ["Stored", `${bytes(size)} in ${plural(value.length, "chunk")}${ratio}`],
-              ["Kinds", present.join(", ")],
-            ]}
-          />
-        );
-      }}
-    </Wait>
   );
 }
 

@@ -65,15 +65,15 @@ async function summary(reader: Reader): Promise<Summary> {
 /** The first and the last label of each axis of the variable that people see first. */
 async function extentOf(reader: Reader, snapshot: Snapshot): Promise<string[]> {
   const { node } = firstVariable(snapshot) ?? {};
-  const axes = node?.shape.map(async (length, dimension) => {
-    const array = coordinate(snapshot, node, dimension);
+  const axes = node?.shape.map(async (length, d) => {
+    const array = coordinate(snapshot, node, d);
     if (!array) return [];
     const part = { start: [0], stop: [length], step: [Math.max(1, length - 1)] };
     const decoded = await valuesOf({ reader, snapshot, node: array }, part).catch(() => undefined);
     if (!decoded) return []; // of a codec that no page knows
     const [first, last] = [decoded.label(0), decoded.label(decoded.values.length - 1)];
     const units = decoded.units && !decoded.clock ? ` ${decoded.units}` : "";
-    const name = dimensionName(node, dimension);
+    const name = dimensionName(node, d);
     return [`${name} ${first === last ? first : `${first} to ${last}`}${units}`];
   });
   return (await Promise.all(axes ?? [])).flat();

@@ -177,22 +177,19 @@ function Items({ of }: { of: unknown }): VNode {
 function Rules({ of }: { of: unknown }): VNode | null {
   const rules = Object.entries(record(of));
   if (!rules.length) return null;
+  const rows = rules.map(([branches, item]) => {
+    const { principals, fast_forward_only: isForward, rules: checks, since } = record(item);
+    return {
+      branches,
+      moved_by: list(principals).join(", ") || "everybody",
+      moves: isForward === false ? "to any version" : "only forward",
+      rules_of_data: list(checks).length ? checks : "none",
+      since: when(Number(since) / 1000),
+    };
+  });
   return (
     <Section title="Rules of branches">
-      <Table
-        heads={["Branches", "Moved by", "Moves", "Rules of data", "Since (UTC)"]}
-        rows={rules.map(([pattern, item]) => {
-          const rule = record(item);
-          const checks = Array.isArray(rule["rules"]) ? rule["rules"] : [];
-          return [
-            <code>{pattern}</code>,
-            list(rule["principals"]).join(", ") || "everybody",
-            rule["fast_forward_only"] === false ? "to any version" : "only forward",
-            checks.length ? <Value of={checks} /> : "none",
-            when(Number(rule["since"]) / 1000),
-          ];
-        })}
-      />
+      <Items of={rows} />
     </Section>
   );
 }

@@ -20,7 +20,7 @@ import type { Reader } from "../page/home";
 import { List } from "../page/list";
 import { Entry, onDemand, Tabs, Wait } from "../page/parts";
 import { resolve } from "../page/route";
-import { address, afterwards, go, route, setQuery, snapshotOf, useLoad } from "../page/state";
+import { address, go, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
 import { count, firstLine, last, minute, parent, plural } from "../page/text";
 import { Data } from "../values/data";
 import { pipelines } from "../versions/derived";
@@ -97,15 +97,10 @@ function NodeView(props: NodeViewProps): VNode {
     (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggles.has(branch.node.path);
   const lines = useMemo(() => rows(root, isOpen, text), [root, toggles, text, many ? path : ""]);
   const active = lines.findIndex((branch) => branch.node.path === path);
-  const changes = useLoad(
-    async () => {
-      const log = await of.repository.changes(snapshot.id);
-      return log ? changedPaths(snapshot, log) : new Map<string, Change>();
-    },
-    [snapshot],
-    false,
-    afterwards,
-  );
+  const changes = useLater(async () => {
+    const log = await of.repository.changes(snapshot.id);
+    return log ? changedPaths(snapshot, log) : new Map<string, Change>();
+  }, [snapshot]);
   const toggle = (branch: Branch): void => {
     const next = new Set(toggles);
     if (!next.delete(branch.node.path)) next.add(branch.node.path);
@@ -256,16 +251,16 @@ function NodeTabs({ node, branch, ...props }: NodeTabsProps): VNode {
   const select = (name: string): void => {
     const grid = gridShape(node);
     // The map counts chunks where the picture counts values
-    const change = (at: string, dimension: number): number => {
-      const size = Math.max(1, node.chunkShape[dimension] ?? 1);
+    const change = (at: string, d: number): number => {
+      const size = Math.max(1, node.chunkShape[d] ?? 1);
       const scaled = view === "chunks" ? Number(at) * size : Math.floor(Number(at) / size);
-      return Math.min(scaled, nth(name === "chunks" ? grid : node.shape, dimension) - 1);
+      return Math.min(scaled, nth(name === "chunks" ? grid : node.shape, d) - 1);
     };
     const i =
       view !== name && query["i"] && (view === "chunks" || name === "chunks")
         ? query["i"].split(",").map(change).join(",")
         : (query["i"] ?? "");
-    const ranges = Object.fromEntries(node.shape.map((_, dimension) => [`r${dimension}`, ""]));
+    const ranges = Object.fromEntries(node.shape.map((_, d) => [`r${d}`, ""]));
     setQuery({ view: name, i, ...(name === "chunks" || view === "chunks" ? ranges : {}) }, false);
   };
   return (
