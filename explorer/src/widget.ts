@@ -37,8 +37,8 @@ export function listen(model: Model): { ask: Ask; stop(): void } {
   };
 }
 
-const POLICY =
-  "default-src 'none'; script-src blob: 'wasm-unsafe-eval'; style-src blob:; img-src blob: data:; worker-src blob:; base-uri 'none'";
+const SCRIPTS = "script-src blob: 'wasm-unsafe-eval'; worker-src blob:";
+const POLICY = `default-src 'none'; ${SCRIPTS}; style-src blob:; img-src blob: data:; base-uri 'none'`;
 
 /** The page as blobs. They name each other by address, because a script in a blob has no folder. */
 function blobs(ask: Ask) {
@@ -67,12 +67,17 @@ function blobs(ask: Ask) {
     const [, style = "", code = ""] =
       /<style>(.*?)<\/style>.*<script type="module">(.*?)<\/script>/s.exec(await text("index.html")) ?? [];
     const own = await script(code);
-    const head = `<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="${POLICY}"><title>Frazil explorer</title>`;
-    const links = `<link rel="stylesheet" href="${blob(style, "text/css")}"><script type="module" src="${own}"></script>`;
+    const head = [
+      '<meta charset="utf-8"><title>Frazil explorer</title>',
+      `<meta http-equiv="Content-Security-Policy" content="${POLICY}">`,
+      `<link rel="stylesheet" href="${blob(style, "text/css")}">`,
+      `<script type="module" src="${own}"></script>`,
+    ].join("");
     return {
       script: own,
       address: blob(
-        `<!doctype html><html lang="en" data-theme="${theme}"><head>${head}${links}</head><body><div id="app"></div></body></html>`,
+        `<!doctype html><html lang="en" data-theme="${theme}"><head>${head}</head>` +
+          '<body><div id="app"></div></body></html>',
         "text/html",
       ),
     };

@@ -90,8 +90,15 @@ export function unitOf(text: string): Unit | undefined {
   return unit.length ? unit : undefined;
 }
 
-const SINCE =
-  /^\s*(\S+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
+const [ZONE, TIME] = [
+  /(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?/,
+  /(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?/,
+];
+const DATE = /(-?\d+)-(\d{1,2})-(\d{1,2})/;
+const SINCE = new RegExp(
+  `^\\s*(\\S+)\\s+since\\s+${DATE.source}(?:(?:\\s+|T)${TIME.source})?\\s*${ZONE.source}\\s*$`,
+  "i",
+);
 
 export interface Clock {
   readonly calendar: string;
@@ -222,7 +229,8 @@ export function periodOf(typed: string, calendar: string): Period | string {
       .reverse()
       .find((each) => each > 0 && each < day && rule.date(rule.days([year, month, each]))[2] === each);
     const last = timeText(rule.days([year, month, before ?? 1]) * DAY, calendar, "day");
-    return `The calendar ${calendar} has no date ${text.slice(0, text.search(/[T ]|$/))}. The last one before it is ${last}.`;
+    const date = text.slice(0, text.search(/[T ]|$/));
+    return `The calendar ${calendar} has no date ${date}. The last one before it is ${last}.`;
   }
   const start = days * DAY + ((hour * 60 + minute) * 60 + second) * 1000;
   if (parts[4] !== undefined) return { start, end: start };

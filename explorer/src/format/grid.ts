@@ -54,7 +54,7 @@ export function dtypeName(type: unknown): string {
   if (typeof type === "string") return type;
   const { name, configuration } = record(type);
   const { unit, scale_factor: scale, length_bytes: length } = record(configuration);
-  if (unit !== undefined)
-    return `${String(name).replace("numpy.", "")}[${scale === 1 || scale === undefined ? "" : String(scale)}${String(unit)}]`;
+  const factor = scale === 1 || scale === undefined ? "" : String(scale);
+  if (unit !== undefined) return `${String(name).replace("numpy.", "")}[${factor}${String(unit)}]`;
   return length === undefined ? String(name) : `${String(name)}(${String(length)} bytes)`;
 }

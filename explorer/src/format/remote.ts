@@ -61,7 +61,9 @@ function corsAdvice(url: string): string {
   const [methods, exposed] = ['["GET","HEAD"]', '["Content-Range","ETag","Last-Modified"]'];
   const allowed = `"AllowedOrigins":["${origin}"],"AllowedMethods":${methods},"AllowedHeaders":["Range"]`;
   const rule = `[{${allowed},"ExposeHeaders":${exposed}}]`;
-  return `${url} is not readable from a browser: the server is not reachable, or it does not allow this page to read. Its owner can add the CORS rule ${rule}. Or open the repository with "frazil ui"`;
+  const reason = "the server is not reachable, or it does not allow this page to read";
+  const advice = `Its owner can add the CORS rule ${rule}. Or open the repository with "frazil ui"`;
+  return `${url} is not readable from a browser: ${reason}. ${advice}`;
 }
 
 function checkUnchanged(url: string, headers: Headers, checksum: string | undefined): void {
@@ -141,8 +143,9 @@ export async function readBytes(
     if (!data) throw notFound(`${key} is missing: this chunk is lost`);
     return exactly(data, end - start, key);
   }
+  // The source may know other containers
   const data =
-    (await source.external?.(absoluteLocation(ref.location, configuration), first, last)) ?? // it may know other containers
+    (await source.external?.(absoluteLocation(ref.location, configuration), first, last)) ??
     (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
   return exactly(data, end - start, ref.location);
 }

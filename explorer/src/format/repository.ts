@@ -247,9 +247,9 @@ async function refsOfVersion1(
 async function openVersion1(source: Source): Promise<Contents> {
   const refs = await refsOfVersion1(source);
   if (!refs) {
-    throw notFound(
-      `${source.label}: no repository here: neither the file repo nor refs/branch.main/ref.json. Older formats cannot be shown; import them first`,
-    );
+    const missing = "neither the file repo nor refs/branch.main/ref.json";
+    const advice = "Older formats cannot be shown; import them first";
+    throw notFound(`${source.label}: no repository here: ${missing}. ${advice}`);
   }
   const [branches, tags] = refs;
   const heads = new Map<string, SnapshotHead>();

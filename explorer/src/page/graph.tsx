@@ -144,7 +144,7 @@ export function layered(nodes: readonly Linked[]): { items: Item[]; lines: Item[
   return { items: all, lines };
 }
 
-/** Sorts a column by the means of the neighbours on one side. Each item moves to its mean or below it, then all move up. */
+/** Sorts a column by the means of the neighbours on one side. The items lie around these means. */
 function settle(layer: Item[], side: "former" | "next"): void {
   const wanted = (item: Item): number =>
     item[side].length ? item[side].reduce((sum, { row }) => sum + row, 0) / item[side].length : item.row;

@@ -5,7 +5,8 @@ const UNITS = ["bytes", "kB", "MB", "GB", "TB", "PB"];
 export function bytes(size: number): string {
   let unit = 0;
   for (; size >= 999.5 && unit < UNITS.length - 1; unit++) size /= 1000;
-  return `${unit === 0 || size >= 100 ? Math.round(size) : size.toPrecision(3)} ${size === 1 && unit === 0 ? "byte" : UNITS[unit]}`;
+  const digits = unit === 0 || size >= 100 ? Math.round(size) : size.toPrecision(3);
+  return `${digits} ${size === 1 && unit === 0 ? "byte" : UNITS[unit]}`;
 }
 
 const COUNT = new Intl.NumberFormat("en-US"); // toLocaleString would make one for each number

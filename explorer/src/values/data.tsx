@@ -193,6 +193,7 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
   const valid = useValidTime(array, slice);
   const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
   const steps = [slice.x, slice.y].filter((d) => d >= 0 && nth(part.step, d) > 1);
+  const stepText = (d: number): string => `${ordinal(nth(part.step, d))} value of ${dimensionName(node, d)}`;
   // What belongs together: the values of a level, and where its cells are. The former ones stay until the
   // next ones are there
   const plan = JSON.stringify([full.path, slice.x, slice.y]);
@@ -281,10 +282,13 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
         {shown?.isSummary && "Each cell is the mean of a chunk, from statistics. "}
         {drawn &&
           drawn.level.place > 0 &&
-          `Level ${drawn.level.place}, ${drawn.shape.map(count).join(" × ")}${isBehind ? ", which is behind its source" : ""}: zoom in for a finer one. `}
+          `Level ${drawn.level.place}, ${drawn.shape.map(count).join(" × ")}`}
+        {drawn &&
+          drawn.level.place > 0 &&
+          `${isBehind ? ", which is behind its source" : ""}: zoom in for a finer one. `}
         {steps.length > 0 &&
           !shown?.isSummary &&
-          `Every ${steps.map((d) => `${ordinal(nth(part.step, d))} value of ${dimensionName(node, d)}`).join(", ")}: zoom in for all. `}
+          `Every ${steps.map(stepText).join(", ")}: zoom in for all. `}
         {compare && other.value && `Left of the divider: this version; right: ${compare}. `}
         {picture.busy && shown && !isPlaying ? "Loading…" : ""}
       </p>

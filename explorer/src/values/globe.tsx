@@ -193,12 +193,13 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     event.preventDefault();
     use(middle, onPlace);
   };
+  const keysText = "Arrow keys move it, plus and minus zoom, zero shows all";
   return (
     <div
       ref={element}
       class="image globe"
       role="application"
-      aria-label={`Map of ${title}. Arrow keys move it, plus and minus zoom, zero shows all; Enter adds a point in the middle, a click where it is.`}
+      aria-label={`Map of ${title}. ${keysText}; Enter adds a point in the middle, a click where it is.`}
       tabIndex={0}
       onKeyDown={key}
       {...pointer}

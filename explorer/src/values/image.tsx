@@ -145,13 +145,14 @@ export function Image(props: ImageProps): VNode {
     },
     hover,
   });
+  const keysText = "Arrow keys move the place whose value is shown; with Shift by ten";
   const shown = marks.map(({ column, row, text }) => `${column} ${row} ${text}`).join();
   return (
     <div
       ref={element}
       class="image"
       role="application"
-      aria-label={`Image of ${title}. Arrow keys move the place whose value is shown; with Shift by ten. Enter or a click adds a point. Drag zooms.`}
+      aria-label={`Image of ${title}. ${keysText}. Enter or a click adds a point. Drag zooms.`}
       tabIndex={0}
       onKeyDown={key}
       {...pointer}

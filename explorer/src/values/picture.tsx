@@ -183,13 +183,16 @@ export function Picture(props: PictureProps): VNode {
     withUnit(scale, value) + (difference ? "" : inCelsius(scale, value));
   const readout = (): string => {
     const [column, row] = place.value ?? [width, height];
-    if (column < width && row < height)
-      return [
-        `${placeText(column, row)}: ${isSummary ? "mean of the chunk " : ""}${valueText(f64(values, row * width + column))}`,
-        ...(compared && other ? [`${other.name}: ${valueText(f64(compared, row * width + column))}`] : []),
-      ].join("; ");
+    if (column < width && row < height) {
+      const at = row * width + column;
+      const beside = compared && other ? `; ${other.name}: ${valueText(f64(compared, at))}` : "";
+      const what = isSummary ? "mean of the chunk " : "";
+      return `${placeText(column, row)}: ${what}${valueText(f64(values, at))}${beside}`;
+    }
     if (query["show"] === "table") return "";
-    return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}${isMap ? "drag moves the map, the wheel zooms" : "drag to zoom"}.`;
+    const line = hasPoints ? "click for its line; " : "";
+    const drag = isMap ? "drag moves the map, the wheel zooms" : "drag to zoom";
+    return `Point at a place for its value; ${line}${drag}.`;
   };
   /** The index of a column or a row. */
   const indexOf = (d: number, at: number): number => nth(part.start, d) + at * nth(part.step, d);

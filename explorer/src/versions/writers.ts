@@ -112,7 +112,8 @@ async function changedByReferences(
   const parent = i32(repository.history.parent, row);
   if (parent < 0) return undefined;
   const tableOf = async (version: string): Promise<ChunkTable | undefined> => {
-    const snapshot = await repository.snapshot(version).catch((): Snapshot | undefined => undefined); // it can have expired
+    const expired = (): Snapshot | undefined => undefined;
+    const snapshot = await repository.snapshot(version).catch(expired);
     const array = snapshot?.nodes.find((each) => each.id === node);
     return snapshot && isArray(array) && array.shape.length === rank
       ? snapshot.chunks(array.path)

@@ -294,8 +294,12 @@ export function planLines(
   for (const [path, chunks] of Object.entries(fields["updated_chunks"] ?? {}))
     lines.push(["data", `data ${path}: ${plural(Number(chunks), "chunk")}`]);
   for (const { path, side, values, chunks } of discarded) {
-    const what = `${values === null ? "values" : plural(values, "value")} of ${side === "branch" ? branch : "the other side"}`;
-    lines.push(["removed", `conflict in ${path}: discards ${what} in ${plural(chunks, "chunk")}`]);
+    const what = values === null ? "values" : plural(values, "value");
+    const whose = side === "branch" ? branch : "the other side";
+    lines.push([
+      "removed",
+      `conflict in ${path}: discards ${what} of ${whose} in ${plural(chunks, "chunk")}`,
+    ]);
   }
   return lines;
 }
