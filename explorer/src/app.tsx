@@ -35,15 +35,8 @@ function App({ open }: { open: () => Promise<Reader | Folder> }): VNode {
       if ("repositories" in home) return home;
       reader.value = home;
       if (!location.hash.includes("/") && (home.version || home.path)) {
-        go(
-          {
-            page: "node",
-            version: home.version ?? "main",
-            path: `/${(home.path ?? "").replace(/^\//, "")}`,
-            query: { view: "data" },
-          },
-          true,
-        );
+        const path = `/${(home.path ?? "").replace(/^\//, "")}`;
+        go({ page: "node", version: home.version ?? "main", path, query: { view: "data" } }, true);
       }
       return home;
     },
@@ -112,9 +105,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
   const { page, version } = route.value;
   const main = of && (of.version ?? mainBranch(of.repository));
   const tab = (name: Route["page"], title: string, href: string): VNode => (
-    <a href={href} {...(page === name ? { "aria-current": "page" } : {})}>
-      {title}
-    </a>
+    <a {...(page === name ? { href: location.hash, "aria-current": "page" } : { href })}>{title}</a>
   );
   return (
     <header>
@@ -133,21 +124,10 @@ function Header({ of }: { of: Reader | undefined }): VNode {
           </span>
           <nav aria-label="Views">
             {tab("home", "Overview", address({ page: "home" }))}
-            {tab(
-              "history",
-              "History",
-              address({ page: "history", query: page === "history" ? route.value.query : {} }),
-            )}
-            {main &&
-              tab(
-                "node",
-                "Data",
-                page === "node"
-                  ? location.hash
-                  : address({ page: "node", version: version || main, path: "/" }),
-              )}
+            {tab("history", "History", address({ page: "history" }))}
+            {main && tab("node", "Data", address({ page: "node", version: version || main, path: "/" }))}
             {tab("repository", "Repository", address({ page: "repository" }))}
-            {page === "diff" && tab("diff", "Differences", location.hash)}
+            {page === "diff" && tab("diff", "Differences", "")}
           </nav>
           <span class="quiet">
             format {of.repository.specVersion}, {of.repository.status}

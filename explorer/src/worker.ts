@@ -17,15 +17,18 @@ async function loadZstd(): Promise<void> {
   const { fetch } = globalThis;
   globalThis.fetch = async (url) => new Response(unbase64(nth(String(url).split(","), 1)));
   await large.init().finally(() => (globalThis.fetch = fetch));
-  decoder.zstd = (data, limit) => {
-    const size = statedSize(data);
-    // A frame without its size: what has too little room is empty
-    for (let room = size ?? 8 * data.length; room <= limit; room *= size === undefined ? 4 : Infinity) {
-      const out = large.decode(data, room);
-      if (out.length === (size ?? (out.length || -1))) return out;
-    }
-    return decompress(data, limit); // damage, or several frames: the other decoder knows
-  };
+  decoder.zstd = (data, limit) => decodeLarge(large, data, limit);
+}
+
+/** WebAssembly has no room for a frame without its size: it gets more until the content fits. */
+export function decodeLarge(large: ZSTDDecoder, data: Uint8Array, limit: number): Uint8Array {
+  const size = statedSize(data);
+  const rooms = size === undefined ? [8, 64, 512].map((each) => Math.min(each * data.length, limit)) : [size];
+  for (const room of rooms.filter((each) => each <= limit)) {
+    const out = large.decode(data, room);
+    if (size === undefined ? out.length > 0 : out.length === size) return out;
+  }
+  return decompress(data, limit); // damage, or several frames
 }
 
 /** Answers the jobs of the page. */

@@ -188,10 +188,8 @@ export function axisOf(
       decoded ? decoded.label(start + Math.round(at) * step) : String(start + Math.round(at) * step),
     centre: (index) => place(edges && numbers ? f64(numbers, index) : index + 0.5),
     sides: (index) => {
-      const [one, other] = [index, index + 1].map((at) => place(edges ? f64(edges, at) : at)) as [
-        number,
-        number,
-      ];
+      const side = (at: number): number => place(edges ? f64(edges, at) : at);
+      const [one, other] = [side(index), side(index + 1)];
       return one < other ? [one, other] : [other, one];
     },
     place,

@@ -24,7 +24,7 @@ import {
   useWheel,
 } from "../page/canvas";
 import { type ArrayProps, valuesOf } from "../page/home";
-import { Choice, Entry, Facts, OnRequest, Wait, ZoomButtons } from "../page/parts";
+import { Choice, Facts, OnRequest, Wait, ZoomButtons } from "../page/parts";
 import { route, setQuery, useLoad } from "../page/state";
 import { bytes, count, number, plural } from "../page/text";
 import { ValueTable } from "../values/lines";
@@ -88,11 +88,6 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
     return canvasOf(pixels, cells.width, cells.height);
   }, [cells, shown]);
   const choice = parseCell(query.cell, grid);
-  const enterCell = (text: string): string | void => {
-    if (text === "" || parseCell(text, grid)) return setQuery({ cell: text });
-    const last = grid.map((length) => length - 1);
-    return `The chunks of this array go from ${grid.map(() => 0).join(",")} to ${last.join(",")}.`;
-  };
   const describe = (cell: number): string => {
     const row = i32(cells.rows, cell) - 1;
     const kind =
@@ -113,14 +108,6 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
           value={colour}
           options={options}
           onSelect={(value) => setQuery({ colour: value })}
-        />
-        <Entry
-          key={query.cell ?? ""}
-          label="Chunk"
-          size={10}
-          value={choice?.join(",") ?? ""}
-          placeholder={grid.map(() => "0").join(",")}
-          onEnter={enterCell}
         />
       </div>
       <Fixed

@@ -32,34 +32,32 @@ const READ: Readonly<Record<string, (view: DataView, at: number) => number>> = {
   "<f8": (view, at) => view.getFloat64(at, true),
 };
 
-type Column = { readonly width: number; value(tile: number, place?: number): number };
-
-/** The columns of an array by name. Columns of later versions lie between those that this reader knows. */
-interface Columns {
-  readonly tiles: number; // of a reference
-  column(name: string): Column;
-}
-
 const itemSize = (dtype: string): number => Number(dtype.slice(2));
 
 /** The number of bytes of columns. */
 const sizeOf = ({ rows, tiles }: Header, columns: Header["columns"]): number =>
   columns.reduce((sum, [, dtype, shape]) => sum + rows * tiles * itemSize(dtype) * product(shape), 0);
 
-function columnsIn(header: Header, bytes: Uint8Array): Columns {
+/** The columns of an array by name. Columns of later versions lie between those that this reader knows. */
+function columnsIn(header: Header, bytes: Uint8Array) {
   const view = viewOf(bytes);
   const { tiles, columns } = header;
-  const column = (wanted: string): Column => {
+  const column = (wanted: string) => {
     const place = columns.findIndex(([name]) => name === wanted);
     const [, dtype = "", shape = []] = columns[place] ?? [];
     const read = READ[dtype];
     if (!read)
       throw new RangeError(place < 0 ? `no column ${wanted}` : `a column ${wanted} of the type ${dtype}`);
     const [start, size, width] = [sizeOf(header, columns.slice(0, place)), itemSize(dtype), product(shape)];
-    return { width, value: (tile, item = 0) => read(view, start + (tile * width + item) * size) };
+    return {
+      width,
+      value: (tile: number, item = 0): number => read(view, start + (tile * width + item) * size),
+    };
   };
   return { tiles, column };
 }
+
+type Columns = ReturnType<typeof columnsIn>;
 
 /** Decodes the columns of an array; undefined if the file has none for it. */
 async function columnsOf(

@@ -35,12 +35,6 @@ export function number(value: number): string {
   return String(Number(value.toPrecision(6)));
 }
 
-const ORDINAL = new Intl.PluralRules("en-US", { type: "ordinal" });
-const ENDINGS: Partial<Record<Intl.LDMLPluralRule, string>> = { one: "st", two: "nd", few: "rd" };
-
-/** 1st, 2nd, 3rd, 4th. */
-export const ordinal = (value: number): string => `${count(value)}${ENDINGS[ORDINAL.select(value)] ?? "th"}`;
-
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
 
 /** A name within a text: letters from right to left do not turn what follows. */

@@ -39,7 +39,7 @@ import {
 } from "../page/parts";
 import { resolve } from "../page/route";
 import { type Load, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
-import { bytes, count, ordinal, plural } from "../page/text";
+import { bytes, count, plural } from "../page/text";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
 import { limitOf, Picture, type PictureSet, type Plane, type Target } from "./picture";
 import { aheadOf, MEMORY, nodeOf, NOTHING, useStop } from "./play";
@@ -193,7 +193,7 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
   const valid = useValidTime(array, slice);
   const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
   const steps = [slice.x, slice.y].filter((d) => d >= 0 && nth(part.step, d) > 1);
-  const stepText = (d: number): string => `${ordinal(nth(part.step, d))} value of ${dimensionName(node, d)}`;
+  const stepText = (d: number): string => `${count(nth(part.step, d))} values of ${dimensionName(node, d)}`;
   // What belongs together: the values of a level, and where its cells are. The former ones stay until the
   // next ones are there
   const plan = JSON.stringify([full.path, slice.x, slice.y]);
@@ -288,7 +288,7 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
           `${isBehind ? ", which is behind its source" : ""}: zoom in for a finer one. `}
         {steps.length > 0 &&
           !shown?.isSummary &&
-          `Every ${steps.map(stepText).join(", ")}: zoom in for all. `}
+          `One of ${steps.map(stepText).join(", ")}: zoom in for all. `}
         {compare && other.value && `Left of the divider: this version; right: ${compare}. `}
         {picture.busy && shown && !isPlaying ? "Loading…" : ""}
       </p>

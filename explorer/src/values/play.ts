@@ -29,19 +29,12 @@ export function together(frames: readonly Float64Array[]): Float64Array {
   return all;
 }
 
-/** Escape and space stop what plays. */
+/** Escape stops what plays. */
 export function useStop(isPlaying: boolean, stop: () => void): void {
   useEffect(() => {
     if (!isPlaying) return;
     const key = (event: KeyboardEvent): void => {
-      // Space presses a button, which stops or does something else, and is text in a field
-      const isOwn =
-        event.target instanceof Element &&
-        event.target.closest("button, input:not([type=range]), select, textarea, summary") !== null;
-      if (event.key !== "Escape" && (event.key !== " " || isOwn)) return;
-      event.preventDefault();
-      event.stopPropagation();
-      stop();
+      if (event.key === "Escape") stop();
     };
     document.addEventListener("keydown", key, true);
     return () => document.removeEventListener("keydown", key, true);

@@ -132,13 +132,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
   const row = repository.row(of.id);
   return (
     <dialog ref={dialog} aria-labelledby="change-title" onClose={() => (change.value = undefined)}>
-      <form
-        class="column"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void plan();
-        }}
-      >
+      <form class="column" onSubmit={(event) => (event.preventDefault(), void plan())}>
         <h2 id="change-title">{TITLES[of.action]}</h2>
         {of.id && (
           <p class="text">

@@ -51,13 +51,7 @@ export function Diff({ reader }: { reader: Reader }): VNode {
       </div>
       <Wait of={pair} what="both versions">
         {({ before, after, differences }) => (
-          <Differences
-            key={`${old} ${now}`}
-            reader={reader}
-            before={before}
-            after={after}
-            all={differences}
-          />
+          <Differences key={`${old} ${now}`} {...{ reader, before, after }} all={differences} />
         )}
       </Wait>
     </div>

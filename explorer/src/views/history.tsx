@@ -112,13 +112,7 @@ export function History({ reader }: { reader: Reader }): VNode {
       </section>
       <section class="pane detail" aria-label="Commit" tabIndex={0}>
         {row >= 0 ? (
-          <Commit
-            key={row}
-            reader={reader}
-            row={row}
-            names={names.get(row)}
-            isNamed={lanes.named[place] === 1}
-          />
+          <Commit key={row} {...{ reader, row }} names={names.get(row)} isNamed={lanes.named[place] === 1} />
         ) : (
           <p class="quiet">Select a commit.</p>
         )}

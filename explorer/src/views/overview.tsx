@@ -79,13 +79,7 @@ export function ChangeList({ changes, snapshot, former, version }: ChangeListPro
   const moved = changes.moves.map((move) => ({ ...move, path: move.to }));
   const moves = listed(moved, "/");
   if (!lines.length && !names.length && unnamed <= 0 && !moves.length) {
-    return (
-      <p class="quiet">
-        {all.length || gone.size || changes.moves.length
-          ? "Only records that Frazil writes for itself."
-          : "Nothing but the commit itself."}
-      </p>
-    );
+    return <p class="quiet">Nothing but the commit itself, or records that Frazil writes for itself.</p>;
   }
   return (
     <ul class="changes">

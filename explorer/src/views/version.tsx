@@ -161,10 +161,7 @@ function NodeView(props: NodeViewProps): VNode {
                   <span
                     class="twist"
                     aria-hidden="true"
-                    onClick={(event) => {
-                      event.stopPropagation();
-                      toggle(branch);
-                    }}
+                    onClick={(event) => (event.stopPropagation(), toggle(branch))}
                   >
                     {isOpen(branch) ? "▾" : "▸"}
                   </span>

@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { decompress, readDictionary } from "../../src/codecs/zstd";
+import { ZSTDDecoder } from "zstddec";
+import { decompress, readDictionary, statedSize } from "../../src/codecs/zstd";
+import { decodeLarge } from "../../src/worker";
 import { DATA, readJson } from "./folder";
 import { flipBit } from "./reader";
 
@@ -17,6 +19,20 @@ test("frames of all levels, with and without dictionary", () => {
     const found = decompress(read(name), 2 ** 30, dictionaryOf(name));
     assert.ok(Buffer.compare(found, read(`${name.split(".")[0]}.raw`)) === 0, name);
   }
+});
+
+test("WebAssembly decodes the same, also frames that do not state their size", async () => {
+  const large = new ZSTDDecoder();
+  await large.init();
+  const plain = names.filter((name) => dictionaryOf(name) === undefined);
+  assert.ok(plain.some((name) => statedSize(read(name)) === undefined));
+  for (const name of plain) {
+    const raw = read(`${name.split(".")[0]}.raw`);
+    assert.ok(Buffer.compare(decodeLarge(large, read(name), 2 ** 30), raw) === 0, name);
+    if (raw.length) assert.throws(() => decodeLarge(large, read(name), raw.length - 1), /damaged/, name);
+  }
+  const both = Uint8Array.from([...read("5.1.zst"), ...read("6.3.zst")]);
+  assert.deepEqual([...decodeLarge(large, both, 2 ** 20)], [...read("5.raw"), ...read("6.raw")]);
 });
 
 test("frames one after the other, and frames to skip", () => {

@@ -12,6 +12,7 @@ const repository = {
   history: {
     parent: Int32Array.of(-1, 0, 1, 1, 2),
     times: Float64Array.of(0, 1, 2, 4, 3),
+    id,
     metadata: (row: number) =>
       row === 3
         ? {
@@ -83,15 +84,7 @@ test("the lines of a plan", () => {
 });
 
 test("the steps of jobs, whatever the metadata have", () => {
-  assert.deepEqual(steps(repository), [
-    {
-      row: 3,
-      job: "mean",
-      wrote: "/mean",
-      inputs: [
-        { paths: "/t", snapshot: id(1) },
-        { paths: "", snapshot: "" },
-      ],
-    },
-  ]);
+  const read = `/t of ${id(1)}; `;
+  const time = "1970-01-01 00:00";
+  assert.deepEqual(steps(repository), [{ time, commit: id(3), job: "mean", wrote: "/mean", read }]);
 });

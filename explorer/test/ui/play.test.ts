@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { lineDimension, parsePoints, parseSlice } from "../../src/array/slices";
 import { Cache } from "../../src/format/files";
 import { aheadOf } from "../../src/values/play";
+import { meansAlong } from "../../src/values/points";
 
 test("frames are read once, and the oldest ones are dropped", async () => {
   const frames = new Cache<string>(2);
@@ -29,4 +30,13 @@ test("points of an address", () => {
     [along(), along("2"), along("9"), along("", 2), lineDimension([1, 4, 4], slice, () => false, "")],
     [0, 2, 0, 0, slice.x],
   );
+});
+
+test("means over all dimensions but one, with weights and gaps", () => {
+  const values = Float64Array.of(1, 2, 3, 4, 5, NaN, 7, 8, NaN, NaN, NaN, NaN);
+  assert.deepEqual([...meansAlong(values, [3, 2, 2], 0)], [2.5, 20 / 3, NaN]);
+  assert.deepEqual([...meansAlong(values, [3, 2, 2], 2)], [4, 14 / 3]);
+  const weighted = meansAlong(values, [3, 2, 2], 0, Float64Array.of(1, 3), 1);
+  assert.deepEqual([...weighted], [(3 + 3 * 7) / 8, (5 + 3 * 15) / 7, NaN]);
+  assert.deepEqual([...meansAlong(new Float64Array(), [0, 2], 1)], [NaN, NaN]);
 });

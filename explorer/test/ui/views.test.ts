@@ -29,7 +29,7 @@ import { cellsOf, paintCells, sizeShade } from "../../src/chunks/cells";
 import type { ArrayNode, History } from "../../src/format/types";
 import { HOME, parseRoute, resolve, writeRoute } from "../../src/page/route";
 import { afterwards, first } from "../../src/page/state";
-import { bytes, firstLine, fitted, isolated, number, ordinal, parent, when } from "../../src/page/text";
+import { bytes, firstLine, fitted, isolated, number, parent, when } from "../../src/page/text";
 import { search } from "../../src/versions/search";
 import { chunkWriters } from "../../src/versions/writers";
 import { changedData, compareLines, compareNodes } from "../../src/views/diff";
@@ -518,17 +518,6 @@ test("text", () => {
   assert.equal(when(0), "1970-01-01 00:00:00");
   assert.deepEqual(["/a", "/a/b"].map(parent), ["/", "/a"]);
   assert.equal(firstLine("a\nb"), "a");
-  assert.deepEqual([1, 2, 3, 4, 11, 12, 13, 21, 1002].map(ordinal), [
-    "1st",
-    "2nd",
-    "3rd",
-    "4th",
-    "11th",
-    "12th",
-    "13th",
-    "21st",
-    "1,002nd",
-  ]);
   assert.equal(
     fitted("Near-Surface Air", 8, (text) => text.length),
     "Near-Su…",
