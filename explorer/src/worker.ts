@@ -24,7 +24,7 @@ async function loadZstd(): Promise<void> {
 export function decodeLarge(large: ZSTDDecoder, data: Uint8Array, limit: number): Uint8Array {
   const size = statedSize(data);
   const rooms = size === undefined ? [8, 64, 512].map((each) => Math.min(each * data.length, limit)) : [size];
-  for (const room of rooms.filter((each) => each <= limit)) {
+  for (const room of rooms.filter((each) => each > 0 && each <= limit)) {
     const out = large.decode(data, room);
     if (size === undefined ? out.length > 0 : out.length === size) return out;
   }

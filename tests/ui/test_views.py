@@ -324,16 +324,65 @@ def test_points_as_lines(page: Any, address: str) -> None:
 def test_play_and_stop(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     page.get_by_role("button", name="Play along time").click()
-    page.get_by_text("values of 4 frames").wait_for()
+    page.get_by_text("The colours stay while it plays").wait_for()
     page.wait_for_url("**i=2,0,0*")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Play along time").wait_for()
-    page.get_by_role("button", name="Versions").click()
-    page.get_by_text("2 of 2 that changed this array").wait_for()
-    page.get_by_role("slider", name="index along time").fill("2")
-    page.get_by_text("mean 80.5").wait_for()
-    page.get_by_role("slider", name="version of the array").press("Home")
-    page.get_by_text("40 values: 80 to 119").wait_for()
+
+
+@pytest.mark.parametrize(("projection", "kind"), [("grid", "Image"), ("plate", "Map")])
+def test_divider_between_two_versions(page: Any, address: str, projection: str, kind: str) -> None:
+    """Both sides have the colours of one scale. Keys and a mouse move the divider."""
+    page.goto(f"{address}#/v/main/t?view=data&i=2,0,0&proj={projection}")
+    field = page.get_by_role("combobox", name="Compare with")
+    field.fill("nothing")
+    field.press("Enter")
+    page.get_by_role("alert").get_by_text("There is no branch, tag or commit nothing.").wait_for()
+    field.fill("main~1")
+    field.press("Enter")
+    divider = page.get_by_role("slider", name="Divider: this version on the left, main~1 on the right")
+    divider.wait_for()
+    page.get_by_text("Left of the divider: this version; right: main~1.").wait_for()
+    picture = page.get_by_role("application", name=f"{kind} of t")
+
+    def colours(across: float) -> list[int]:
+        """The pixels of a line down the picture."""
+        pixels: list[int] = picture.locator("canvas").evaluate(
+            """(canvas, across) => {
+              const context = canvas.getContext("2d");
+              const { data } = context.getImageData(canvas.width * across, 0, 1, canvas.height);
+              return [...new Uint32Array(data.buffer)];
+            }""",
+            across,
+        )
+        return pixels
+
+    divider.press("Home")
+    page.wait_for_url("**cut=0*")
+    assert divider.get_attribute("aria-valuenow") == "0"
+    older = colours(0.5)
+    divider.press("End")
+    page.wait_for_url("**cut=100*")
+    newer = colours(0.5)
+    assert older != newer
+    for _ in range(2):
+        divider.press("Shift+ArrowLeft")
+    page.wait_for_url("**cut=80*")
+    assert colours(0.5) == newer
+    box = divider.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] - 2000, box["y"] + 5, steps=3)
+    page.mouse.up()
+    page.wait_for_url("**cut=0*")
+    assert colours(0.5) == older
+    assert "r2=" not in page.url  # a drag of the divider does not zoom
+    picture.focus()
+    page.keyboard.press("ArrowRight")
+    page.locator(".readout").get_by_text("80.5; main~1: ").wait_for()
+    field.fill("")
+    field.press("Enter")
+    divider.wait_for(state="detached")
 
 
 def test_projected_rasters(page: Any, address: str) -> None:

@@ -26,3 +26,14 @@ test("folders import those before them", () => {
     }
   }
 });
+
+test("no line is longer than 120 characters, and a module is imported once", () => {
+  for (const name of readdirSync(source, { recursive: true, encoding: "utf8" })) {
+    if (!/\.(tsx?|css)$/.test(name)) continue;
+    const text = readFileSync(join(source, name), "utf8");
+    for (const line of text.split("\n")) assert.ok(line.length <= 120, `${name}: ${line}`);
+    const modules = [...text.matchAll(/^(?:import|\}).* from ("[^"]+");$/gm)].map(([, module]) => module);
+    const isTypes = /^import type \* as /m.test(text);
+    assert.ok(new Set(modules).size === modules.length || isTypes, `${name} imports a module twice`);
+  }
+});

@@ -1,4 +1,4 @@
-const L=page[32];const O=page[117];const T=page[78],_=page[46];const x=page[5];const z=page[118];const k=page[17];const C=page[60],P=page[115];const S=page[40],M=page[41];var h=t=>JSON.stringify(t),N=t=>`'${t.replaceAll("'","'\\''")}'`;function R(t,{snapshot:r,plane:o,coordinates:d},p){let{node:s,box:a,slice:c}=o,u=i=>i===c.x||i===c.y,f=a.start.map((i,b)=>{let A=x(a.step,b)>1?`:${a.step[b]}`:"";return u(b)?`${i}:${a.stop[b]}${A}`:i}),l=(i,b)=>`import frazil, ${i}
+const L=page[32];const O=page[116];const T=page[76],_=page[46];const x=page[5];const z=page[117];const k=page[17];const C=page[58],P=page[114];const S=page[40],M=page[41];var h=t=>JSON.stringify(t),N=t=>`'${t.replaceAll("'","'\\''")}'`;function R(t,{snapshot:r,plane:o,coordinates:d},p){let{node:s,box:a,slice:c}=o,u=i=>i===c.x||i===c.y,f=a.start.map((i,b)=>{let A=x(a.step,b)>1?`:${a.step[b]}`:"";return u(b)?`${i}:${a.stop[b]}${A}`:i}),l=(i,b)=>`import frazil, ${i}
 
 repo = frazil.Repository.open(${h(t)})
 
