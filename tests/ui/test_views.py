@@ -324,10 +324,16 @@ def test_points_as_lines(page: Any, address: str) -> None:
 def test_play_and_stop(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     page.get_by_role("button", name="Play along time").click()
-    page.get_by_text("The colours stay while it plays").wait_for()
+    page.get_by_text("values of 4 frames").wait_for()
     page.wait_for_url("**i=2,0,0*")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Play along time").wait_for()
+    page.get_by_role("button", name="Versions").click()
+    page.get_by_text("2 of 2 that changed this array").wait_for()
+    page.get_by_role("slider", name="index along time").fill("2")
+    page.get_by_text("mean 80.5").wait_for()
+    page.get_by_role("slider", name="version of the array").press("Home")
+    page.get_by_text("40 values: 80 to 119").wait_for()
 
 
 @pytest.mark.parametrize(("projection", "kind"), [("grid", "Image"), ("plate", "Map")])

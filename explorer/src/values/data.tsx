@@ -3,7 +3,7 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { axisOf, type Coordinate, differenceScale, NUMBERS, scaleOf, useCoordinates } from "../array/axes";
-import { MAPS } from "../array/colour";
+import { type Limits, MAPS, robust } from "../array/colour";
 import { arrayNear, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
 import {
   type Box,
@@ -35,22 +35,34 @@ import {
   onDemand,
   OnRequest,
   Setting,
+  Sign,
   type Titles,
+  Wait,
 } from "../page/parts";
 import { resolve } from "../page/route";
 import { type Load, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
-import { bytes, count, plural } from "../page/text";
+import { bytes, count, firstLine, minute, plural, short } from "../page/text";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
 import { limitOf, Picture, type PictureSet, type Plane, type Target } from "./picture";
-import { aheadOf, MEMORY, nodeOf, NOTHING, useStop } from "./play";
+import {
+  aheadOf,
+  MEMORY,
+  nodeOf,
+  NOTHING,
+  samplePlaces,
+  together,
+  useStop,
+  useVersions,
+  VERSIONS,
+} from "./play";
 import { ASK, Past } from "./points";
-import { Axes, Fixed } from "./sliders";
+import { Axes, Fixed, Slider } from "./sliders";
 import { summaryOf } from "./summary";
 import { derivedStates } from "../versions/derived";
 
 const Copies = onDemand(() => import("./copy"), "Copies");
 
-const MOST = { line: 50_000, image: 1_500 }; // values along an axis
+const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
 const SCREEN = 1_000; // pixels along the longer axis of a picture, about
 const PAUSE = 120; // milliseconds between pictures
 
@@ -64,8 +76,10 @@ interface DataProps extends Target {
   readonly isBrief?: boolean;
 }
 
-export function Data({ reader, snapshot, node: full, base, start = "", isBrief = false }: DataProps): VNode {
+export function Data({ reader, base, start = "", isBrief = false, ...top }: DataProps): VNode {
   const { query } = route.value;
+  const versions = useVersions(reader.repository, top.snapshot, top.node);
+  const { snapshot, node: full } = versions;
   const shapeOf = (of: ArrayNode): number[] =>
     base ? of.shape.map((length, at) => Math.min(length, nth(base.node.shape, at))) : [...of.shape];
   const asked = parseSlice(shapeOf(full), { i: start, ...query });
@@ -117,8 +131,13 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
     withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
     return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
   };
-  /** What plays: the number of frames, and the index of one. */
-  const [length, at] = [shape[playing] ?? 1, slice.index[playing] ?? 0];
+  /** What plays: the number of frames, and the place of a frame as a version or an index. */
+  const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : (shape[playing] ?? 1);
+  const at = playing === VERSIONS ? versions.at : (slice.index[playing] ?? 0);
+  const targetAt = async (place: number): Promise<Target> =>
+    (playing === VERSIONS && versions.ids
+      ? nodeOf(await reader.repository.snapshot(nth(versions.ids, place)), node)
+      : undefined) ?? { snapshot, node };
   const sliceAt = (place: number): Slice => ({
     ...slice,
     index: slice.index.map((old, d) => (d === playing ? place : old)),
@@ -129,7 +148,7 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
   const frameAt = (place: number): Promise<Plane> =>
     frames.current.get(
       `${place} ${others}`,
-      () => load({ snapshot, node }, sliceAt(place), most),
+      async () => load(await targetAt(place), sliceAt(place), most),
       ({ values }) => 8 * values.length,
     );
 
@@ -167,11 +186,28 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
     async (signal) => (isSummed ? summaryOf(array, slice, signal) : undefined),
     [snapshot, isSummed && key],
   );
+  const range = useLoad<{ limits: Limits; size: number } | undefined>(
+    async (signal) => {
+      if (!isPlaying || ask) return undefined;
+      const places = samplePlaces(length, Math.max(1, Math.floor(ASK / cost)));
+      const planes = await Promise.all(
+        places.map(
+          async (place) => (await load(await targetAt(place), sliceAt(place), MOST.sample, signal)).values,
+        ),
+      );
+      const values = together(planes.filter((plane) => plane instanceof Float64Array));
+      return { limits: robust(values), size: places.length };
+    },
+    [playing, ask],
+  );
+
+  const move = (place: number): void =>
+    setQuery(playing === VERSIONS ? { ver: versions.ids?.[place] ?? "" } : toQuery(sliceAt(place)));
   useEffect(() => {
-    if (!isPlaying || picture.busy || picture.error) return;
-    const timer = setTimeout(() => setQuery(toQuery(sliceAt((at + 1) % length))), PAUSE);
+    if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
+    const timer = setTimeout(() => move((at + 1) % length), PAUSE);
     return () => clearTimeout(timer);
-  }, [playing, picture.busy, key]);
+  }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
 
   const shown = picture.value ?? summary.value;
   const reference = useMemo(
@@ -228,6 +264,9 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
               Whole extent
             </button>
           )}
+          {!base && !query["ver"] && (
+            <button onClick={() => setQuery({ ver: snapshot.id }, false)}>Versions</button>
+          )}
         </div>
       )}
       <Fixed
@@ -242,6 +281,34 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
         onIndex={(index) => setQuery(toQuery({ ...slice, index }))}
       />
       {valid && <output class="quiet">{valid}</output>}
+      {!base && query["ver"] && (
+        <Wait of={{ ...versions.load, value: versions.ids }} what="the versions of this array">
+          {(ids) => (
+            <Slider
+              name="version"
+              along="the versions"
+              label="version of the array"
+              text={versionText(reader, ids[versions.at])}
+              at={versions.at}
+              length={ids.length}
+              isPlaying={playing === VERSIONS}
+              onPlay={() => setPlaying(playing === VERSIONS ? NOTHING : VERSIONS)}
+              onPlace={(place) => setQuery({ ver: nth(ids, place) })}
+            >
+              <output class="text">{versionText(reader, ids[versions.at])}</output>
+              <span class="quiet">
+                {count(versions.at + 1)} of {count(ids.length)} that changed this array
+              </span>
+              <button
+                aria-label="Only this version"
+                onClick={() => (setPlaying(NOTHING), setQuery({ ver: "" }, false))}
+              >
+                <Sign>×</Sign>
+              </button>
+            </Slider>
+          )}
+        </Wait>
+      )}
       {ask && (
         <p class="failure">
           This view needs {plural(chunks, "chunk")} ({bytes(cost)} of values).{" "}
@@ -254,7 +321,7 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
       {drawn ? (
         <Picture
           {...drawn}
-          isPlaying={isPlaying}
+          range={range.value?.limits}
           difference={base !== undefined}
           isBrief={isBrief}
           other={compare ? other.value : undefined}
@@ -278,7 +345,8 @@ export function Data({ reader, snapshot, node: full, base, start = "", isBrief =
         {earth &&
           "unknown" in earth &&
           `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
-        {isPlaying && "The colours stay while it plays. "}
+        {range.value &&
+          `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
         {shown?.isSummary && "Each cell is the mean of a chunk, from statistics. "}
         {drawn &&
           drawn.level.place > 0 &&
@@ -309,6 +377,12 @@ function useValidTime({ reader, snapshot, node }: ArrayProps, { x, y, index }: S
     return `valid_time ${(await valuesOf({ reader, snapshot, node: time }, part, signal)).label(0)}`;
   };
   return useLoad(load, [snapshot, time?.path, start.join()], true).value;
+}
+
+function versionText({ repository }: Reader, id = ""): string {
+  const row = repository.row(id);
+  if (row < 0) return `${short(id)} `;
+  return `${short(id)} ${minute(f64(repository.history.times, row))} ${firstLine(repository.history.message(row))}`;
 }
 
 /** Where the cells of the plane are on Earth. */

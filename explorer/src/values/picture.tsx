@@ -75,8 +75,8 @@ export interface PictureSet extends ArrayProps {
 }
 
 interface PictureProps extends PictureSet {
-  /** The limits of the colours stay while frames play. */
-  readonly isPlaying: boolean;
+  /** Limits of the colours that stay while frames play. */
+  readonly range: Limits | undefined;
   readonly difference: boolean;
   readonly isBrief: boolean;
   /** The same plane of another version, which a divider shows. */
@@ -87,7 +87,7 @@ const degrees = (value: number, signs: string): string =>
   `${Math.abs(value).toFixed(3)}°${signs[value < 0 ? 1 : 0]}`;
 
 export function Picture(props: PictureProps): VNode {
-  const { plane: shownPlane, shape, coordinates, isPlaying, difference, places, reference } = props;
+  const { plane: shownPlane, shape, coordinates, range, difference, places, reference } = props;
   const { reader, snapshot, full, plan, isBrief, isReduced, toQuery, other } = props;
   const { node, isSummary } = shownPlane;
   const { ratio } = props.level;
@@ -137,9 +137,7 @@ export function Picture(props: PictureProps): VNode {
   const version = [snapshot.id, ...slice.index.map((at, d) => at * nth(ratio, d))].join();
   if (earth && isWhole) whole.current = { plan, version, values: painted, places: earth, part, ratio };
   const behind = whole.current?.plan === plan ? whole.current : undefined;
-  const held = useRef(automatic);
-  if (!isPlaying) held.current = automatic;
-  const own = held.current;
+  const own = range ?? automatic;
   const unit = scale.units && !title(node).endsWith(")") ? ` (${scale.units})` : "";
   const name = difference ? `difference of ${title(node)}${unit}` : title(node);
   const series = useMemo(

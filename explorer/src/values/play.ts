@@ -1,10 +1,58 @@
-/** Animations: how many frames are read ahead, and what stops them; the same array in another version. */
+/** Animations: the versions that can be played, how many frames are read ahead, and colours that stay. */
 
 import { useEffect } from "preact/hooks";
 import { isArray } from "../array/nodes";
-import type { ArrayNode, Snapshot } from "../format/types";
+import { nth } from "../base/lists";
+import type { ArrayNode, Repository, Snapshot } from "../format/types";
+import { route, useLoad } from "../page/state";
+import { commitsBack } from "../versions/writers";
 
-export const NOTHING = -1; // no dimension plays
+/** What plays: a dimension, or one of these. */
+export const [NOTHING, VERSIONS] = [-1, -2];
+const MOST_COMMITS = 200;
+
+/** Ids of the commits that changed an array up to a version, oldest first. The version stands for its last change. */
+export async function versionsOf(
+  repository: Repository,
+  version: string,
+  node: string,
+  progress?: (done: number, total: number) => void,
+): Promise<string[]> {
+  const ids: string[] = [];
+  let step = 0;
+  for await (const { id, changes } of commitsBack(repository, version, MOST_COMMITS)) {
+    progress?.(++step, MOST_COMMITS);
+    const isNew = changes?.newArrays.includes(node);
+    if (
+      !changes
+        ? step === 1
+        : isNew ||
+          changes.updatedArrays.includes(node) ||
+          changes.updatedChunks.some((item) => item.nodeId === node)
+    )
+      ids.push(id);
+    if (isNew || !changes) break;
+  }
+  return (ids.length ? ids : [version]).reverse();
+}
+
+/** The version of an array that the address names with `ver`, among those that changed it. */
+export function useVersions(repository: Repository, snapshot: Snapshot, node: ArrayNode) {
+  const { ver = "" } = route.value.query;
+  const load = useLoad(
+    async (_, progress) => (ver ? versionsOf(repository, snapshot.id, node.id, progress) : undefined),
+    [snapshot, node.path, ver !== ""],
+  );
+  const ids = load.value; // undefined until a person asks for versions
+  const at = ids ? Math.max(0, ids.includes(ver) ? ids.indexOf(ver) : ids.length - 1) : 0;
+  const other = useLoad(
+    async () => (ids ? nodeOf(await repository.snapshot(nth(ids, at)), node) : undefined),
+    [ids?.[at]],
+    true,
+  );
+  const shown = { snapshot, node, ...(ids ? other.value : {}) };
+  return { ids, load, at, busy: other.busy, ...shown };
+}
 
 /** The same array in another version, perhaps under another name. */
 export function nodeOf(
@@ -22,6 +70,14 @@ const AHEAD = 3;
 export const aheadOf = (values: number): number =>
   Math.min(AHEAD, Math.max(0, Math.floor(MEMORY / (8 * values)) - 1));
 
+const SAMPLES = 8; // frames from which the colours come
+
+/** Places of frames that stand for all, first and last among them. */
+export const samplePlaces = (length: number, most: number): number[] => {
+  const size = Math.max(1, Math.min(length, SAMPLES, most));
+  return Array.from({ length: size }, (_, at) => Math.round((at * (length - 1)) / Math.max(1, size - 1)));
+};
+
 /** The values of planes, one after the other. */
 export function together(frames: readonly Float64Array[]): Float64Array {
   const all = new Float64Array(frames.reduce((sum, frame) => sum + frame.length, 0));
@@ -29,12 +85,19 @@ export function together(frames: readonly Float64Array[]): Float64Array {
   return all;
 }
 
-/** Escape stops what plays. */
+/** Escape and space stop what plays. */
 export function useStop(isPlaying: boolean, stop: () => void): void {
   useEffect(() => {
     if (!isPlaying) return;
     const key = (event: KeyboardEvent): void => {
-      if (event.key === "Escape") stop();
+      // Space presses a button, which stops or does something else, and is text in a field
+      const isOwn =
+        event.target instanceof Element &&
+        event.target.closest("button, input:not([type=range]), select, textarea, summary") !== null;
+      if (event.key !== "Escape" && (event.key !== " " || isOwn)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      stop();
     };
     document.addEventListener("keydown", key, true);
     return () => document.removeEventListener("keydown", key, true);

@@ -1,6 +1,6 @@
 /** Places on the dimensions that no axis shows: slider, typed value, play. */
 
-import type { VNode } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import type { Coordinate } from "../array/axes";
 import { dimensionName } from "../array/nodes";
 import { parseSlice, type Slice, sliceQuery, typedIndex } from "../array/slices";
@@ -9,7 +9,6 @@ import type { ArrayNode } from "../format/types";
 import { Choice, Entry, Sign, type Titles } from "../page/parts";
 import { route, setQuery } from "../page/state";
 import { count } from "../page/text";
-import { NOTHING } from "./play";
 
 interface FixedProps {
   readonly node: ArrayNode;
@@ -21,64 +20,94 @@ interface FixedProps {
   readonly waiting?: boolean;
   readonly playing?: number;
   onIndex(index: number[]): void;
-  onPlay?(d: number): void;
+  onPlay?(dimension: number): void;
 }
 
 export function Fixed(props: FixedProps): VNode | null {
   const { node, shape, slice, what, coordinates, waiting = false, playing, onIndex, onPlay } = props;
-  const others = shape.map((_, d) => d).filter((d) => d !== slice.x && d !== slice.y && nth(shape, d) > 1);
+  const others = shape
+    .map((_, dimension) => dimension)
+    .filter((dimension) => dimension !== slice.x && dimension !== slice.y && nth(shape, dimension) > 1);
   if (!others.length) return null;
-  const set = (d: number, at: number): void =>
-    onIndex(slice.index.map((old, other) => (other === d ? at : old)));
+  const set = (dimension: number, at: number): void =>
+    onIndex(slice.index.map((old, other) => (other === dimension ? at : old)));
   return (
     <div class="sliders">
-      {others.map((d) => {
-        const at = nth(slice.index, d);
-        const length = nth(shape, d);
-        const decoded = coordinates?.get(d);
-        const name = dimensionName(node, d);
-        const shown = decoded ? decoded.label(at) : String(at);
-        const isPlaying = playing === d;
+      {others.map((dimension) => {
+        const at = nth(slice.index, dimension);
+        const length = nth(shape, dimension);
+        const decoded = coordinates?.get(dimension);
+        const name = dimensionName(node, dimension);
+        const place = { name, at, length, text: decoded ? decoded.label(at) : String(at) };
+        const isPlaying = playing === dimension;
         const hint = decoded ? `${decoded.clock ? "A date" : "A value"}, or # and an index` : "An index";
         const enter = (text: string): string | void => {
-          const index = text === shown ? at : typedIndex(text, length, name, decoded);
-          if (typeof index === "string") return `${index} Shown: ${shown}.`;
-          set(d, index);
+          const index = text === place.text ? at : typedIndex(text, length, name, decoded);
+          if (typeof index === "string") return `${index} Shown: ${place.text}.`;
+          set(dimension, index);
         };
         const label = `${name}: ${hint}`;
-        const entry = { label, value: shown, size: 14, disabled: waiting, title: hint, onEnter: enter };
+        const entry = { label, value: place.text, size: 14, disabled: waiting, title: hint, onEnter: enter };
         return (
-          <div key={d} class="slider">
-            <span>{name}</span>
-            {onPlay && (
-              <button
-                aria-pressed={isPlaying}
-                aria-label={`${isPlaying ? "Stop" : "Play"} along ${name}`}
-                onClick={() => onPlay(isPlaying ? NOTHING : d)}
-              >
-                <Sign>{isPlaying ? "■" : "▶"}</Sign>
-              </button>
-            )}
-            <input
-              type="range"
-              min={0}
-              max={length - 1}
-              value={at}
-              aria-label={`${what} along ${name}`}
-              aria-valuetext={shown}
-              onInput={(event) => set(d, Number(event.currentTarget.value))}
-            />
-            <Entry key={`${at} ${shown}`} isUnlabelled isEager {...entry} />
+          <Slider
+            key={dimension}
+            {...place}
+            along={name}
+            label={`${what} along ${name}`}
+            isPlaying={isPlaying}
+            {...(onPlay ? { onPlay: () => onPlay(isPlaying ? -1 : dimension) } : {})}
+            onPlace={(index) => set(dimension, index)}
+          >
+            <Entry key={`${at} ${place.text}`} isUnlabelled isEager {...entry} />
             <span class="quiet">
               {decoded && !decoded.clock && decoded.units !== "1" && decoded.units} {what} {count(at)} of{" "}
               {count(length)}
             </span>
-          </div>
+          </Slider>
         );
       })}
     </div>
   );
 }
+
+interface SliderProps {
+  readonly name: string;
+  /** What a person plays. */
+  readonly along: string;
+  readonly label: string;
+  readonly text: string;
+  readonly at: number;
+  readonly length: number;
+  readonly isPlaying: boolean;
+  onPlay?(): void;
+  onPlace(at: number): void;
+  readonly children: ComponentChildren;
+}
+
+export const Slider = ({ name, along, label, text, at, length, ...rest }: SliderProps): VNode => (
+  <div class="slider">
+    <span>{name}</span>
+    {rest.onPlay && (
+      <button
+        aria-pressed={rest.isPlaying}
+        aria-label={`${rest.isPlaying ? "Stop" : "Play"} along ${along}`}
+        onClick={rest.onPlay}
+      >
+        <Sign>{rest.isPlaying ? "■" : "▶"}</Sign>
+      </button>
+    )}
+    <input
+      type="range"
+      min={0}
+      max={length - 1}
+      value={at}
+      aria-label={label}
+      aria-valuetext={text}
+      onInput={(event) => rest.onPlace(Number(event.currentTarget.value))}
+    />
+    {rest.children}
+  </div>
+);
 
 type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line?: boolean };
 
@@ -86,7 +115,8 @@ type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line
 export function Axes({ node, grid, line = false }: AxesProps): VNode {
   const slice = parseSlice(grid, route.value.query);
   const options = grid.map(
-    (length, d) => [String(d), `${dimensionName(node, d)} (${count(length)})`] as const,
+    (length, dimension) =>
+      [String(dimension), `${dimensionName(node, dimension)} (${count(length)})`] as const,
   );
   const select = (change: { x?: number; y?: number }): void => {
     const next = { ...slice, ...change };

@@ -2,8 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { lineDimension, parsePoints, parseSlice } from "../../src/array/slices";
 import { Cache } from "../../src/format/files";
-import { aheadOf } from "../../src/values/play";
+import { robust } from "../../src/array/colour";
+import { aheadOf, samplePlaces, together, versionsOf } from "../../src/values/play";
 import { meansAlong } from "../../src/values/points";
+import { memoryReader } from "./memory";
 
 test("frames are read once, and the oldest ones are dropped", async () => {
   const frames = new Cache<string>(2);
@@ -14,6 +16,25 @@ test("frames are read once, and the oldest ones are dropped", async () => {
   await assert.rejects(frames.get("d", async () => assert.fail("no frame")));
   assert.equal(await get("d"), "d");
   assert.deepEqual([1, 1500 * 1500, 1e9].map(aheadOf), [3, 2, 0]);
+});
+
+test("colours come from frames over the whole length", () => {
+  assert.deepEqual(
+    [samplePlaces(3, 99), samplePlaces(15, 99), samplePlaces(100, 2), samplePlaces(1, 1)],
+    [[0, 1, 2], [0, 2, 4, 6, 8, 10, 12, 14], [0, 99], [0]],
+  );
+  const frame = (base: number): Float64Array =>
+    Float64Array.from({ length: 100 }, (_, at) => base + at / 100);
+  const [low, high] = robust(together([frame(0), frame(10)]));
+  assert.ok(low < 0.1 && high > 10.9);
+});
+
+test("versions that changed an array", async () => {
+  const { repository } = memoryReader({ commits: 6 });
+  const id = (row: number): string => repository.history.id(row);
+  assert.deepEqual(await versionsOf(repository, id(5), "id of /t2m"), [1, 2, 3, 4, 5].map(id));
+  assert.deepEqual(await versionsOf(repository, id(5), "id of /stations/s00019"), [id(5)]);
+  assert.deepEqual(await versionsOf(repository, id(4), "id of /wide"), [id(4)]);
 });
 
 test("points of an address", () => {
