@@ -64,6 +64,17 @@ def test_a_corrected_file_has_two_versions(repo: frazil.Repository, tmp_path: Pa
     assert f"`{first}`, `{second}`" in sentence
 
 
+def test_an_array_of_another_group_names_no_cells_of_the_files(
+    repo: frazil.Repository, tmp_path: Path
+) -> None:
+    add(repo, save(tmp_path, 1))
+    add(repo, save(tmp_path, 2), group="other")
+    source = f"{BASE}/day1.nc"
+    (sentence,) = copied(repo, source, {"other/t": slice(0, 1)})
+    assert "into `/`" in sentence
+    assert copied(repo, f"{BASE}/day2.nc", {"other": None}) == []
+
+
 def test_labels_that_grow_and_groups(repo: frazil.Repository, tmp_path: Path) -> None:
     add(repo, save(tmp_path, 1), group="a/b")
     version = add(repo, save(tmp_path, 2, x=[2.0, 3.0]), group="a/b", grow=["x"], mode="append")

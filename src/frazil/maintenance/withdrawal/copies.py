@@ -32,7 +32,7 @@ _LOCAL: Final = re.compile(r"(.*) \([0-9a-f]{16}\)", re.DOTALL)
 def copied_files(context: Context, what: Collection[str], virtual: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each group with copied files of the sources in ``what``, the data in words.
 
-    Groups with arrays in ``what`` are left out, and the files ``virtual``, which were found by references.
+    Groups with an array in ``what`` are left out, and the files ``virtual``, which were found by references.
     """
     patterns = [each.removeprefix(SOURCE) for each in what if each.startswith(SOURCE)]
     if not patterns:
@@ -45,6 +45,11 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
         if local := _LOCAL.fullmatch(url):
             return local[1] not in virtual_names and match_local(local[1]) is not None
         return url not in virtual and match(url) is not None
+
+    arrays = [each.partition("[")[0] for each in what if not each.startswith(SOURCE)]
+
+    def is_named(group: str) -> bool:
+        return any(f"{each.rpartition('/')[0]}/" == group or group.startswith(f"{each}/") for each in arrays)
 
     table = context.catalog.full_repo_info().table
     copies: dict[str, dict[tuple[str, bytes], bytes]] = {}
@@ -59,7 +64,7 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
                 group = folder.removesuffix(HIDDEN)
                 columns = nodes.select_nodes(nodes.below(folder))
                 ledger = columns.ids.tobytes() + columns.manifest_ids().tobytes()  # equal in many versions
-                if ledger in ledgers or any(each.startswith(group) for each in what):
+                if ledger in ledgers or is_named(group):
                     continue
                 ledgers.add(ledger)
                 urls, prints, rejected = (
