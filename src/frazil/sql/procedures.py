@@ -222,12 +222,14 @@ def compact(
     yield {"dry_run": dry_run, "files": files, **numbers, "snapshot_id": report.snapshots.get(branch)}
 
 
-_HELD: Final = "name, branch, until time, what texts, tag, snapshot_id"
+#: The date is a text, because Sail (0.7) has no times in results of functions.
+_HELD: Final = "name, branch, until, what texts, tag, snapshot_id"
 
 
 def _held(hold: Hold, **further: Any) -> Mapping[str, Any]:
     names = [each.split()[0] for each in _HELD.split(", ")]
-    return {**{name: getattr(hold, name) for name in names}, "what": [*hold.what], **further}
+    values = {name: getattr(hold, name) for name in names}
+    return {**values, "until": hold.until.isoformat(), "what": [*hold.what], **further}
 
 
 @_declare(_HELD)
