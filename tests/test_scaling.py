@@ -387,7 +387,7 @@ METADATA: Final = [
     Case("change-one-node", snapshot_file, change_one_node),
     Case("open-repo-info", repo_file, open_repo_info),
     Case("encode-repo-info", repo_info, encode_repo_info),
-    Case("add-a-snapshot", grown_repo_file, add_a_snapshot, counted=500),
+    Case("add-a-snapshot", grown_repo_file, add_a_snapshot, counted=300),
     Case("walk-the-history", repo_file, walk),
 ]
 
