@@ -67,23 +67,23 @@ function indexOf(sections) {
 /** Return the stems that match a word of a query, each with a weight. */
 function matches(word, index) {
   const same = SAME.filter((group) => group.some((each) => stem(each) === stem(word))).flat();
-  const found = new Map(same.map((each) => [stem(each), 0.5]));
-  for (const each of index.keys()) if (each.startsWith(word)) found.set(each, 0.3);
-  if (index.has(stem(word))) found.set(stem(word), 1);
-  if (found.size === 0) {
+  const weights = new Map(same.map((each) => [stem(each), 0.5]));
+  for (const each of index.keys()) if (each.startsWith(word)) weights.set(each, 0.3);
+  if (index.has(stem(word))) weights.set(stem(word), 1);
+  if (weights.size === 0) {
     const near = new Set(variants(stem(word)));
     for (const each of index.keys())
-      if (variants(each).some((variant) => near.has(variant))) found.set(each, 0.3);
+      if (variants(each).some((variant) => near.has(variant))) weights.set(each, 0.3);
   }
-  return found;
+  return weights;
 }
 
 /** Return the numbers of the best sections: with rare words, with many words, with words in titles, of many pages. */
 function best(queries, index, sections) {
   const scores = new Map();
-  for (const found of queries) {
+  for (const weights of queries) {
     const values = new Map();
-    for (const [each, weight] of found) {
+    for (const [each, weight] of weights) {
       const places = index.get(each) ?? new Map();
       const rarity = Math.log(1 + sections.length / (1 + places.size));
       for (const [number, value] of places)
@@ -99,8 +99,9 @@ function best(queries, index, sections) {
     return { number, page, score: total * words * (/(^|\/)reference\//.test(page) ? 0.5 : 1) };
   });
   const order = (a, b) => b.score - a.score;
-  const seen = {};
-  for (const each of list.sort(order)) each.score *= 0.7 ** (seen[each.page] = (seen[each.page] ?? -1) + 1);
+  const counts = {};
+  for (const each of list.sort(order))
+    each.score *= 0.7 ** (counts[each.page] = (counts[each.page] ?? -1) + 1);
   return list
     .sort(order)
     .slice(0, 30)
@@ -147,7 +148,7 @@ function forMaterial(numbers, sections, stems, words) {
     if (!pages.has(page)) pages.set(page, [sections.find(({ location }) => location === page)]);
     if (section.location !== page) pages.get(page).push(section);
   }
-  return { items: Array.from(pages.values(), (found) => found.map(result)) };
+  return { items: Array.from(pages.values(), (parts) => parts.map(result)) };
 }
 
 window.Worker = class SearchWorker extends EventTarget {
@@ -162,7 +163,7 @@ window.Worker = class SearchWorker extends EventTarget {
     this.index ??= indexOf(this.sections);
     const words = countedWords(data.input ?? data);
     const queries = words.map((word) => matches(word, this.index));
-    const stems = new Set(queries.flatMap((found) => [...found.keys()]));
+    const stems = new Set(queries.flatMap((weights) => [...weights.keys()]));
     this.answer(3, this.results(best(queries, this.index, this.sections), this.sections, stems, words));
   }
 

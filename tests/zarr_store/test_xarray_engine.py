@@ -163,7 +163,7 @@ def test_arrays_that_cannot_be_opened_are_left_out(session: frazil.Session) -> N
     for name, part in parts.items():
         data = json.dumps({**document, **part, "shape": [], "dimension_names": []}).encode()
         session.store.set_sync(f"g/{name}/zarr.json", cpu.Buffer.from_bytes(data))
-    # An import of Cubed sets it for the whole process.
+    # An import of Cubed sets this option to True for the whole process.
     with zarr.config.set({"array.rectilinear_chunks": False}), pytest.warns(UnreadableArrayWarning) as caught:
         opened = open_dataset(session, engine="frazil", group="g")
     assert_identical(opened.load(), weather())

@@ -159,7 +159,7 @@ class Buffer:
         kind = np.dtype(dtype)
         if isinstance(positions, Grid):
             first, step, length, size, stride = positions
-            groups = -(-length // size)
+            groups = positions.groups
             inner, outer = (size - 1) * step, (groups - 1) * stride
             low, high = first + min(inner, 0) + min(outer, 0), first + max(inner, 0) + max(outer, 0)
             if low < 0 or high + kind.itemsize > self.size:  # or only the last group, which may have fewer
@@ -272,6 +272,8 @@ class Tables:
     def _has_equal_groups(self, grid: Grid) -> bool:
         """Set the fields and return True if all groups have vtables of equal content (``TableColumns``)."""
         buffer, size, stride = self.buffer, grid.size, grid.stride
+        if size > _GROUP:  # each table of a group takes half a kilobyte of memory below
+            return False
         distances = buffer.gather(grid, _I4)
         if not _repeats(distances, size):
             return False

@@ -102,7 +102,7 @@ def create_tags(id_: bytes, hold: Hold) -> tuple[RepoChange]:
 
 def holds(info: RepoInfo) -> list[Hold]:
     """Return the hold-backs of a repository, the earliest date first."""
-    found = []
+    rows = []
     for tag, id_ in info.tags.items():
         row = info.snapshots.find_snapshot(id_) if _TAG.fullmatch(tag) else -1
         record = own_values(info.snapshots.entry(row).metadata).get(HOLD) if row >= 0 else None
@@ -111,8 +111,8 @@ def holds(info: RepoInfo) -> list[Hold]:
                 0 < until < _LAST
             ):
                 texts = tuple(map(str, what))
-                found.append(Hold(name, branch, to_datetime(until), texts, tag, id_to_text(id_)))
-    return sorted(found, key=lambda each: (each.until, each.tag))
+                rows.append(Hold(name, branch, to_datetime(until), texts, tag, id_to_text(id_)))
+    return sorted(rows, key=lambda each: (each.until, each.tag))
 
 
 def end_tags(info: RepoInfo, hold: Hold) -> list[RepoChange]:
@@ -122,11 +122,11 @@ def end_tags(info: RepoInfo, hold: Hold) -> list[RepoChange]:
 
 def find_hold(info: RepoInfo, name: str) -> Hold:
     """Return the hold-back with a name."""
-    known = {each.name: each for each in holds(info)}
-    if name not in known:
-        message = f"the repository has no hold-back `{name}`. It has {some_of(known)}"
+    by_name = {each.name: each for each in holds(info)}
+    if name not in by_name:
+        message = f"the repository has no hold-back `{name}`. It has {some_of(by_name)}"
         raise RefNotFoundError(message, ErrorKind.REF_NOT_FOUND)
-    return known[name]
+    return by_name[name]
 
 
 def require_possible(info: RepoInfo, hold: Hold) -> None:
@@ -204,7 +204,7 @@ def _cuts(work: Workspace, selection: DataSelection) -> Mapping[bytes, ArrayCut]
 
 def _showing(context: Context, info: RepoInfo, cuts: Mapping[bytes, ArrayCut], branch: str) -> Iterator[str]:
     """Yield the other branches and the tags whose versions have chunks in the data."""
-    ids, known = id_matrix(list(cuts), NODE_ID_BYTES), dict[Any, bool]()
+    ids, answers_of_nodes = id_matrix(list(cuts), NODE_ID_BYTES), dict[Any, bool]()
 
     def shows(id_: bytes) -> bool:
         work = Workspace(context, id_)
@@ -214,11 +214,13 @@ def _showing(context: Context, info: RepoInfo, cuts: Mapping[bytes, ArrayCut], b
 
     def has_data(work: Workspace, node: Node) -> bool:
         key = node.id, tuple(each.id for each in node.array_data.manifests)  # equal in many versions
-        if key not in known:
+        if key not in answers_of_nodes:
             table, cut = work.ref_table(node.path), cuts[node.id]
             is_same = not cut.boxes or table.ndim == len(cut.boxes[0])  # the array may have been another one
-            known[key] = any(mask.any() for mask in cut.masks(table.index)) if is_same else len(table) > 0
-        return known[key]
+            answers_of_nodes[key] = (
+                any(mask.any() for mask in cut.masks(table.index)) if is_same else len(table) > 0
+            )
+        return answers_of_nodes[key]
 
     refs = {f"branch `{name}`": id_ for name, id_ in sorted(info.branches.items()) if name != branch}
     refs |= {f"tag `{name}`": id_ for name, id_ in sorted(info.tags.items())}

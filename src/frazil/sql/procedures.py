@@ -223,22 +223,22 @@ def compact(
 
 
 #: The date is a text, because Sail (0.7) has no times in results of functions.
-_HELD: Final = "name, branch, until, what texts, tag, snapshot_id"
+_HOLD_COLUMNS: Final = "name, branch, until, what texts, tag, snapshot_id"
 
 
-def _held(hold: Hold, **further: Any) -> Mapping[str, Any]:
-    names = [each.split()[0] for each in _HELD.split(", ")]
+def _hold_row(hold: Hold, **further: Any) -> Mapping[str, Any]:
+    names = [each.split()[0] for each in _HOLD_COLUMNS.split(", ")]
     values = {name: getattr(hold, name) for name in names}
     return {**values, "until": hold.until.isoformat(), "what": [*hold.what], **further}
 
 
-@_declare(_HELD)
+@_declare(_HOLD_COLUMNS)
 def holds(call: UpkeepCall) -> Rows:
     """Return the hold-backs."""
-    yield from map(_held, call.repo.upkeep.holds())
+    yield from map(_hold_row, call.repo.upkeep.holds())
 
 
-@_declare(f"{_HELD}, visible texts, dry_run flag, done_before flag")
+@_declare(f"{_HOLD_COLUMNS}, visible texts, dry_run flag, done_before flag")
 def hold(
     call: UpkeepCall,
     name: str,
@@ -251,13 +251,14 @@ def hold(
     """Hide data until a date. A second evaluation finds the same hold-back."""
     index = None if box is None else parse_index(box)
     data = {path.strip(): index for path in paths.split(",")}
-    known = name, branch, until, DataSelection.of(data, (), follow=False).texts()
-    same = [
-        each for each in call.repo.upkeep.holds() if known == (each.name, each.branch, each.until, each.what)
-    ]
+    wanted = name, branch, until, DataSelection.of(data, (), follow=False).texts()
+    existing = (
+        each for each in call.repo.upkeep.holds() if (each.name, each.branch, each.until, each.what) == wanted
+    )
+    before = next(existing, None)
     plan = call.repo.upkeep.hold(data, until=until, name=name, branch=branch)
-    found = same[0] if same else plan.report if dry_run else plan.apply()
-    yield _held(found, visible=[*found.visible], dry_run=dry_run, done_before=bool(same))
+    after = before or (plan.report if dry_run else plan.apply())
+    yield _hold_row(after, visible=[*after.visible], dry_run=dry_run, done_before=before is not None)
 
 
 @_declare(

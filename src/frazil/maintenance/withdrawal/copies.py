@@ -53,7 +53,7 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
 
     table = context.catalog.full_repo_info().table
     copies: dict[str, dict[tuple[str, bytes], bytes]] = {}
-    ledgers, known, chosen = set[bytes](), set[str](), set[str]()
+    ledgers, all_urls, copied_urls = set[bytes](), set[str](), set[str]()
     for id_ in id_list(table.ids()[np.argsort(table.flushed_at(), kind="stable")]):
         session = reading(Workspace(context, id_))
         with skip_missing():
@@ -70,11 +70,12 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
                 urls, prints, rejected = (
                     read(session, f"{folder}/{name}") for name in ("url", "fingerprint", "quarantined")
                 )
-                new = set(urls.tolist()) - known
-                known |= new
-                chosen |= set(filter(is_copied, new))
-                found = np.flatnonzero(np.isin(urls, [*chosen]) & ~rejected) if chosen else ()
-                for file in found:
+                new = set(urls.tolist()) - all_urls
+                all_urls |= new
+                copied_urls |= set(filter(is_copied, new))
+                if not copied_urls:
+                    continue
+                for file in np.flatnonzero(np.isin(urls, [*copied_urls]) & ~rejected):
                     copies.setdefault(group, {}).setdefault((str(urls[file]), prints[file].tobytes()), id_)
     for group, files in copies.items():
         names, versions = (

@@ -240,7 +240,7 @@ STORED_FROM: Final = 2 * SLAB
 _WIDTH: Final = 16
 #: The bytes of cells of a unit or a leaf, for each byte of their state.
 _UNIT_SHARE, _LEAF_SHARE = 2, 16
-#: From this share on, a unit has no more chunks only because a slab has room: a refresh reads the last unit.
+#: The same, for a unit of small chunks. A slab has room for more, but a refresh reads the last unit again.
 _SLAB_SHARE: Final = 64
 #: The cells of the result that have states in one chunk, if chunks of the array are smaller.
 STATE_CELLS: Final = 65_536
