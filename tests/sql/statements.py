@@ -207,8 +207,19 @@ STATEMENTS = [
         OF_DAY,
         first=("INSERT INTO ice.climate SELECT time, lat, lon, 1 FROM new_rows WHERE lat >= 0",),
     ),
+    changes(
+        MERGE + "WHEN NOT MATCHED BY SOURCE AND c.lat < 60 AND c.tas > 1 THEN DO NOTHING "
+        "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET tas = -1 WHEN NOT MATCHED AND n.lat = 0 THEN DO NOTHING "
+        "WHEN NOT MATCHED THEN INSERT VALUES (n.time, n.lat, n.lon, 7)",
+        [(30, 28, 185.0)],
+    ),
     changes(MERGE + "WHEN NOT MATCHED BY SOURCE AND c.lat = 0 THEN DELETE", [(24, 16, 184.0)]),
     changes(MERGE + "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET tas = 1", [(24, 24, 24.0)]),
+    refuses(MERGE + "WHEN MATCHED THEN INSERT *", "WHEN MATCHED must have UPDATE or DELETE or DO NOTHING"),
+    refuses(
+        MERGE + "WHEN NOT MATCHED THEN INSERT (time, lat, lon, tas) VALUES (n.time, n.lat, n.lon)",
+        "INSERT must have a value for each of the columns time, lat, lon, tas, got 3 values",
+    ),
     refuses(
         "MERGE INTO ice.climate c USING other.climate n ON c.time = n.time AND c.lat = n.lat AND "
         "c.lon = n.lon AND "

@@ -334,13 +334,20 @@ def truncate(views: StatementViews, tree: exp.TruncateTable) -> JobResult | None
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """A clause of MERGE: ``values`` by column, none for DELETE. ``kind`` is one of ``_SIDES``."""
+    """A clause of MERGE of a kind of ``_SIDES``: ``values`` by column, none for DELETE and DO NOTHING."""
 
     kind: str
     condition: exp.Expr | None
     values: Mapping[str, exp.Expr]
+    deletes: bool
 
 
+#: Kind of a clause -> the actions that it can have.
+_ACTIONS: Final = {
+    "matched": ("UPDATE", "DELETE", "DO NOTHING"),
+    "new": ("INSERT", "DO NOTHING"),
+    "gone": ("UPDATE", "DELETE", "DO NOTHING"),
+}
 #: Kind of a clause -> whether its rows are in the target and in the source.
 _SIDES: Final = {"matched": (True, True), "new": (False, True), "gone": (True, False)}
 _JOINS: Final = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}
@@ -366,7 +373,9 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
         given = [lower[each.lower()] for each in table.names if each.lower() in lower]
     clauses = [_clause(table, each, given, source) for each in whens]
     kinds = {each.kind for each in clauses}
-    deletes = any(not each.values for each in clauses)
+    deletes = any(each.deletes for each in clauses)
+    if not deletes and not any(each.values for each in clauses):
+        raise misfit("MERGE must have a clause that writes, got only DO NOTHING")
     if deletes:
         table.require_missing_values("DELETE")
 
@@ -377,7 +386,8 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
         condition = exp.and_(*(_is_null(exp.column(*flag, quoted=True), not there) for there, flag in flags))
         if clause.condition is not None:
             condition = exp.and_(condition, clause.condition.copy())
-        case = case.when(condition, exp.Literal.number(number))
+        writes = clause.deletes or clause.values
+        case = case.when(condition, exp.Literal.number(number) if writes else exp.Null())
         inner += [exp.alias_(each, f"{name}_{number}", quoted=True) for name, each in clause.values.items()]
     joined = exp.select(exp.alias_(case, _CLAUSE), *inner)
     joined = joined.from_(_flagged(tree.this, _IN_TARGET, target, table.has_values(target)))
@@ -401,6 +411,11 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
 def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) -> _Clause:
     kind = "matched" if when.args.get("matched") else "gone" if when.args.get("source") else "new"
     then, values = when.args["then"], dict[str, exp.Expr]()
+    action = then.name if isinstance(then, exp.Var) else then.key.upper()
+    if action not in _ACTIONS[kind]:
+        raise misfit(
+            f"{when.sql().partition(' THEN ')[0]} must have {' or '.join(_ACTIONS[kind])}, got {action}"
+        )
     if _is_star(then):
         is_update = isinstance(then, exp.Update)
         names = {each: table.column(each) for each in given}
@@ -413,21 +428,34 @@ def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) 
         values = {table.column(each.this.name): _value(each.expression) for each in then.expressions}
         _require_variables(table, values)
     elif isinstance(then, exp.Insert):
-        columns = [table.column(each.name) for each in then.this.expressions]
-        values = {name: _value(each) for name, each in zip(columns, then.expression.expressions, strict=True)}
-    missing = [each for each in table.grid.dims if kind == "new" and each not in values]
+        columns = (
+            table.names if then.this is None else [table.column(each.name) for each in then.this.expressions]
+        )
+        given_values = then.expression.expressions if then.expression else ()
+        if len(given_values) != len(columns):
+            raise misfit(
+                f"INSERT must have a value for each of the columns {', '.join(columns)}, got "
+                f"{len(given_values)} values"
+            )
+        values = {name: _value(each) for name, each in zip(columns, given_values, strict=True)}
+    missing = [each for each in table.grid.dims if action == "INSERT" and each not in values]
     if missing:
         raise misfit(
             f"INSERT must have a value for each dimension of `{table.place.name}`, got none for "
             f"{', '.join(missing)}"
         )
-    return _Clause(kind, when.args.get("condition"), values)
+    return _Clause(kind, when.args.get("condition"), values, action == "DELETE")
 
 
 def _is_star(then: exp.Expr) -> bool:
+    """Return whether an action takes all columns by name: ``SET *``, ``INSERT *``, ``INSERT BY NAME``."""
     if isinstance(then, exp.Update):
         return not then.expressions or isinstance(then.expressions[0], exp.Star)
-    return isinstance(then, exp.Insert) and (then.this is None or isinstance(then.this, exp.Star))
+    if not isinstance(then, exp.Insert):
+        return False
+    columns = then.this.expressions if isinstance(then.this, exp.Tuple) else ()
+    by_name = len(columns) == 1 and isinstance(columns[0], exp.Alias)  # sqlglot reads BY NAME as `BY AS NAME`
+    return by_name or isinstance(then.this, exp.Star) or (then.this is None and not then.expression)
 
 
 def _merged_column(table: RowTable, name: str, clauses: Sequence[_Clause]) -> exp.Expr:
