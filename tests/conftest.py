@@ -46,7 +46,8 @@ def pytest_collection_modifyitems(
     for item in items:
         for name in _KINDS:
             if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group(name))
+                if item.get_closest_marker("xdist_group") is None:  # else the group would have both names
+                    item.add_marker(pytest.mark.xdist_group(name))
                 break
     if hasattr(config, "workerinput"):
         # A chain that starts late ends alone, while the other workers have nothing left to do.

@@ -194,7 +194,7 @@ def record_size(repo: frazil.Repository) -> int:
     return len(json.dumps(repo._context.catalog.repo_info().metadata[UNDO]))
 
 
-@pytest.mark.parametrize("number", [40, *deep(2000)])
+@pytest.mark.parametrize("number", [40, *deep(400), pytest.param(2000, marks=pytest.mark.weekly)])
 def test_thousands_of_undos_in_a_row(number: int) -> None:
     config = frazil.RepositoryConfig(num_updates_per_repo_info_file=number // 8)
     storage = frazil.in_memory_storage()

@@ -13,7 +13,7 @@ from frazil.pipeline import Target, derived, refresh
 
 
 @pytest.mark.deep
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, 8)
 @pytest.mark.parametrize("seed", range(24))
 def test_results_are_those_from_nothing(seed: int) -> None:
     counts = run(range(seed, seed + 1), 25)
