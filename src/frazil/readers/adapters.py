@@ -1,14 +1,14 @@
-"""Readers that change a part of what another reader returns: new names, and coordinates from dates in names.
+"""Readers that change a part of what another reader returns: new names, texts of characters, dates of names.
 
 `frazil.readers.registry` puts the adapters that a caller asks for on top of each other: the function of the
-caller (`frazil.readers.function`), new names, dates, and units (`frazil.readers.units`).
+caller (`frazil.readers.function`), new names, texts, dates, and units (`frazil.readers.units`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -29,6 +29,7 @@ from frazil.readers.base_reader import (
     NotVirtual,
     Reader,
     VariableSchema,
+    decoded,
 )
 
 
@@ -162,6 +163,69 @@ class RenamedReader(AdaptedReader):
     @override
     def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
         return self._reader.constant(self._old.get(name, name), region)
+
+
+# Texts
+
+
+class TextReader(AdaptedReader):
+    """An open file whose variables of characters along one of ``dims`` are texts.
+
+    The last dimension of such a variable is the length of a text: `station(station, strlen)` of NetCDF-3.
+    """
+
+    def __init__(self, reader: Reader, dims: Collection[str]) -> None:
+        super().__init__(reader)
+        self._dims = frozenset(dims)
+
+    def _length(self, variable: VariableSchema) -> int | None:
+        """Return the length of the texts of a variable of the file; None if it is another variable."""
+        is_text = variable.dtype == "S1" and variable.dims[-1:] and variable.dims[-1] not in self._dims
+        return variable.shape[-1] if is_text and self._dims & {*variable.dims} else None
+
+    def _as_text(self, variable: VariableSchema) -> VariableSchema:
+        return replace(
+            variable,
+            dims=variable.dims[:-1],
+            shape=variable.shape[:-1],
+            dtype=np.dtypes.StringDType(),
+            attrs={name: each for name, each in variable.attrs.items() if name != "_Encoding"},
+            fill_value="",
+            chunks=None if variable.chunks is None else variable.chunks[:-1],
+        )
+
+    @override
+    def contents(self) -> FileContents:
+        contents = super().contents()
+        contents.variables = [
+            each if self._length(each) is None else self._as_text(each) for each in contents.variables
+        ]
+        lengths = {each.dims[-1] for each in self._reader.schema().variables.values() if self._length(each)}
+        for name in lengths.difference(*(each.dims for each in contents.variables)):
+            del contents.dims[name]
+        return contents
+
+    @override
+    def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
+        length = self._length(self._reader.variable(variable.name))
+        if length is None:
+            return super().values(variable, bounds)
+        shape = tuple(stop - start for start, stop in bounds)
+        if not length:
+            return np.full(shape, "", np.dtypes.StringDType())
+        characters = np.ascontiguousarray(super().values(variable, (*bounds, (0, length))), "S1")
+        return decoded(characters.view(f"S{length}").reshape(shape))
+
+    @override
+    def references(self, name: str) -> ChunkReferences | NotVirtual:
+        if self._length(self._reader.variable(name)) is not None:
+            return NotVirtual("its characters are read as texts")
+        return super().references(name)
+
+    @override
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        is_text = self._length(self._reader.variable(name)) is not None
+        return None if is_text else super().constant(name, region)
 
 
 # Dates

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
-from frazil.readers.adapters import DatedReader, DatePattern, RenamedReader
+from frazil.readers.adapters import DatedReader, DatePattern, RenamedReader, TextReader
 from frazil.readers.base_reader import Reader
 from frazil.readers.files import SourceFile, damaged, decompressed, find_file, local_path, object_storage
 
@@ -65,12 +65,14 @@ def open_source(
     rename: Mapping[str, str] | None = None,
     dates: Mapping[str, DatePattern] | None = None,
     convert: Mapping[str, str] | None = None,
+    texts: Collection[str] = (),
     **options: Any,
 ) -> Reader:
     """Open a file with the reader of its format.
 
     ``preprocess`` is a function of its dataset, or of the file. ``rename`` are new names of variables and
-    dimensions, ``dates`` new coordinates, and ``convert`` units of variables.
+    dimensions, ``dates`` new coordinates, and ``convert`` units of variables. Characters along the dimensions
+    ``texts`` are texts.
     """
     name = require_format(format)
     function = None if preprocess is None else _module("function", "preprocess", "pipeline")
@@ -110,6 +112,8 @@ def open_source(
         opened = function.FunctionReader(opened, preprocess)
     if rename:
         opened = RenamedReader(opened, rename)
+    if texts:
+        opened = TextReader(opened, texts)
     if dates:
         opened = DatedReader(opened, dates)
     if convert:
@@ -149,6 +153,7 @@ class FileAccess:
     rename: Mapping[str, str] = field(default_factory=dict)
     dates: Mapping[str, DatePattern] = field(default_factory=dict)
     convert: Mapping[str, str] = field(default_factory=dict)
+    texts: Collection[str] = ()
 
     def open(self, url: str) -> Reader:
         """Open a file with the reader of its format."""
@@ -162,6 +167,7 @@ class FileAccess:
             rename=self.rename,
             dates=self.dates,
             convert=self.convert,
+            texts=self.texts,
             **self.reader_options,
         )
 

@@ -536,6 +536,38 @@ def test_stations_that_are_not_declared_are_refused(tmp_path: Path, repo: frazil
         add(repo, paths)
 
 
+def test_characters_along_labels_are_texts(tmp_path: Path, repo: frazil.Repository) -> None:
+    """Each file of NetCDF-3 has its own length of texts."""
+    paths = []
+    for number, names in enumerate((["a1", "b2"], ["stationé", "a1"], ["c"])):
+        note = np.array([[f"{number} at {name}" for name in names]] * 2, object)
+        place = ("station", np.array([name.upper() for name in names], object))
+        dataset = xr.Dataset(
+            {
+                "obs": (("time", "station"), np.full((2, len(names)), number)),
+                "note": (("time", "station"), note),
+            },
+            {"time": ("time", [number, number + 0.5], {"units": "days since 2020-01-01"}), "station": names},
+        ).assign_coords(place=place)
+        paths.append(tmp_path / f"{number}.nc")
+        dataset.to_netcdf(paths[-1], engine="scipy", unlimited_dims=["time"])
+    add(repo, paths[:1], grow=["station"])
+    add(repo, paths[1:], grow=["station"])
+    found = contents(repo)
+    assert list(found.dims) == ["time", "station"]
+    assert found.station.values.tolist() == ["a1", "b2", "stationé", "c"]
+    assert found.place.values.tolist() == ["A1", "B2", "STATIONÉ", "C"]
+    assert found.note.values[1::2].tolist() == [
+        ["0 at a1", "0 at b2", "", ""],
+        ["1 at a1", "", "1 at stationé", ""],
+        ["", "", "", "2 at c"],
+    ]
+    characters = frazil.Repository.create(frazil.in_memory_storage())
+    add(characters, paths[:1])
+    with pytest.raises(IcechunkError, match="labels in the group have no other dimension, got 'station' on"):
+        add(characters, paths[1:], grow=["station"])
+
+
 def test_providers_with_other_stations_share_the_times(tmp_path: Path, repo: frazil.Repository) -> None:
     first, second = stations(0, ["s1", "s2"]), stations(0, ["s7", "s8", "s9"])
     third, late = stations(1, ["s1", "s2"]), stations(1, ["s9", "s7"])

@@ -154,6 +154,11 @@ def stored_labels(
     for name, each in variables.items():
         if not {*each.dims} & {*dims}:
             continue
+        if name in dims and each.dims != (name,):
+            raise misfit(
+                f"grow must name dimensions whose labels in the group have no other dimension, got {name!r} "
+                f"on {', '.join(each.dims)}. Write the group again with grow"
+            )
         if (values := values_of(name)) is not None:
             result[name] = values.astype(np.dtypes.StringDType()) if values.dtype.kind == "O" else values
         elif name in dims:

@@ -549,6 +549,7 @@ class IngestRequest:
             rename,
             {name: DatePattern.of(name, text) for name, text in dates.items()},
             convert,
+            texts=grow,
         )
         for name, value in values.items():
             object.__setattr__(self, name, value)
