@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import batched, repeat
+from itertools import batched, pairwise, repeat
 from struct import Struct, unpack_from
 from threading import Lock
 from typing import Any, Final
@@ -45,7 +45,7 @@ from frazil.format.envelope import (
     FileType,
     Violation,
     collect,
-    open_envelope,
+    decode_one,
     reading,
     seal,
     unsorted,
@@ -320,21 +320,30 @@ def decode_manifest(data: Any, name: str, broken: list[Violation] | None = None)
     The chunk id has priority, then the compressed location, the location, and the inline bytes. ``broken``
     gets the broken rules that readers do not need.
     """
-    with reading(name):
-        return _manifest_of_payload(open_envelope(data, FileType.MANIFEST)[1], broken)
+    return decode_one(decode_manifests, data, name, broken)
 
 
-def _manifest_of_payload(payload: Any, broken: list[Violation] | None = None) -> Manifest:
-    """Return the manifest of the decompressed bytes of a file."""
-    root = Buffer(payload).root()
+def decode_manifests(files: Sequence[Any], broken: list[Violation] | None = None) -> list[Manifest]:
+    """Read manifests, whose tables share their sources. ``broken`` gets the broken rules of one manifest.
+
+    Raises ``FormatError`` also if there are several files, and some chunks are not native.
+    """
+    return _manifests(open_tables(FileType.MANIFEST, *files), broken)
+
+
+def _manifests(root: Tables, broken: list[Violation] | None = None) -> list[Manifest]:
+    """Return the manifest of each file."""
     arrays, refs, counts = read_references(root)
+    if len(root) > 1 and not refs.all_have(_CHUNK_ID):
+        raise FormatError("manifests with other than native chunks are read one by one")
     rows = _rows_of_arrays(arrays)
     coords = read_coordinates(refs, _INDEX, counts)
     refs = refs if coords.order is None else refs.take(coords.order)
     starts = np.cumsum(coords.counts) - coords.counts
-    tables = ArrayTables(rows, starts, coords, read_columns(root, refs))
-    collect(broken, _violations(root, refs, tables))
-    return Manifest(root.structs(_ID, _ID_BYTES).tobytes(), tables)
+    whole = read_columns(root, refs)
+    tables = [ArrayTables(each, starts, coords, whole) for each in rows]
+    collect(broken, _violations(root, refs, tables[0]))
+    return list(map(Manifest, id_list(root.structs(_ID, _ID_BYTES)), tables))
 
 
 def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Violation]:
@@ -368,11 +377,15 @@ def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Vio
             return
 
 
-def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
-    """Return the number of each array by its node id."""
-    rows = dict(zip(id_list(arrays.structs(_NODE_ID, 8)), range(len(arrays)), strict=True))
-    if len(rows) != len(arrays):
-        text = f"{len(arrays)} arrays must have different node ids, got {len(rows)} ids"
+def _rows_of_arrays(arrays: Tables) -> list[dict[bytes, int]]:
+    """Return the numbers of the arrays of each file by their node ids."""
+    ids = id_list(arrays.structs(_NODE_ID, 8))
+    rows = [
+        dict(zip(ids[low:high], range(low, high), strict=True))
+        for low, high in pairwise(arrays.edges().tolist())
+    ]
+    if (count := sum(map(len, rows))) != len(ids):
+        text = f"{len(ids)} arrays must have different node ids, got {count} ids"
         raise FormatError(text, check="arrays-sorted")
     return rows
 
@@ -635,7 +648,7 @@ class LazyTables(Mapping[bytes, ChunkTable]):
             with self._locks.setdefault(os.getpid(), Lock()):
                 if self.columns is None:
                     with reading(self.name):
-                        self.columns = _manifest_of_payload(self.payload).arrays
+                        self.columns = _manifests(Buffer(self.payload).root())[0].arrays
                     self.searches, self.payload = {}, None
         return self.columns
 
@@ -672,6 +685,6 @@ def open_manifest(data: Any, name: str) -> Manifest:
         payload = root.buffer.bytes
         searches = {
             node: ReferenceSearch(payload, starts[row], counts[row])
-            for node, row in _rows_of_arrays(arrays).items()
+            for node, row in _rows_of_arrays(arrays)[0].items()
         }
         return Manifest(root.structs(_ID, _ID_BYTES).tobytes(), LazyTables(name, searches, payload))

@@ -9,10 +9,11 @@ a repeated call finds the commit by a digest of the ids in its metadata.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import batched, chain, compress
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from frazil.changes.diff import (
     change_set_between,
     node_changes_of_change_set,
     node_changes_of_logs,
+    rows_of,
     same_refs,
 )
 from frazil.changes.merge import differing, merge_snapshot_changes
@@ -40,15 +42,28 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.chunk_table import ChunkKind
-from frazil.format.ids import id_matrix, id_to_text
-from frazil.format.manifest import ChunkTable
+from frazil.format.columns import U32
+from frazil.format.ids import NODE_ID_BYTES, id_list, id_matrix, id_to_text
+from frazil.format.joined_files import MOST_JOINED
+from frazil.format.manifest import ChunkTable, Manifest
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import RepoInfo
+from frazil.format.transaction_log import ID_LISTS, TransactionLog
 from frazil.handle.opening import require_writable
 from frazil.handle.sessions import Integration, IntegrationPlan, carry_changes
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.ancestry import FRAZIL, mentioning, own_values
-from frazil.repository.catalog.assets import LATE_SNAPSHOT, TRANSACTION_LOG, Assets, CacheLimits
+from frazil.repository.catalog.assets import (
+    LATE_SNAPSHOT,
+    MANIFEST,
+    SNAPSHOT_MANIFESTS,
+    TRANSACTION_LOG,
+    Assets,
+    CacheLimits,
+    FileKind,
+    HasId,
+    small_parts,
+)
 from frazil.repository.catalog.collection_guard import flush_lease
 from frazil.repository.catalog.context import Context, files_of
 from frazil.repository.catalog.repo_changes import require_detached, resolve_id
@@ -179,8 +194,8 @@ class _Siblings:
 
     def carried(self, info: RepoInfo, tip: bytes, solver: ConflictSolver) -> ChangeSet:
         """Return the changes of all snapshots relative to the snapshot ``tip``."""
-        run = map if self.context.storage.is_local else partial(map_bounded, Purpose.CATALOG_READS)
-        united = _united(self.parent, dict(zip(self.ids, run(self.changes, self.ids), strict=True)))
+        parts = map(self._changes, batched(self.ids, MOST_JOINED))
+        united = _united(self.parent, dict(chain.from_iterable(map(dict.items, parts))))
         if self.parent.snapshot_id == tip:
             return united
         current = Workspace(self.context, tip)
@@ -208,12 +223,67 @@ class _Siblings:
             raise MergeConflictError(id_to_text(owner), id_to_text(tip), error.conflicts) from error
         return work.changes
 
-    def changes(self, id_: bytes) -> ChangeSet:
-        """Return what a snapshot changed in its parent."""
+    def _changes(self, ids: Sequence[bytes]) -> dict[bytes, ChangeSet]:
+        """Return what some snapshots changed in their parent."""
+        logs = dict(zip(ids, self.context.assets.transaction_logs(ids), strict=True))
+        parts = self._chunk_changes([log for log in logs.values() if log is not None])
+        others = [id_ for id_ in ids if id_ not in parts]
+        parts.update(zip(others, self._run(lambda id_: self.changes(id_, logs[id_]), others), strict=True))
+        return parts
+
+    def _chunk_changes(self, logs: Sequence[TransactionLog]) -> dict[bytes, ChangeSet]:
+        """Return the changes of snapshots that, by their logs, have only set chunks of arrays.
+
+        The references of these chunks are in the manifests that the parent does not have. Snapshots with
+        anything else are left out.
+        """
+        nodes, listed = self.parent.snapshot.nodes, {*id_list(self.parent.snapshot.manifests.ids)}
+        touched = sorted({*chain.from_iterable(log.updated_chunks for log in logs)})
+        rows = rows_of(nodes, id_matrix(touched, NODE_ID_BYTES))
+        known = list(compress(touched, (rows >= 0).tolist()))
+        rows = rows[rows >= 0]
+        ndims = nodes.array_length.lengths[rows].tolist()
+        arrays = dict(zip(known, zip(nodes.paths.take(rows).texts(), ndims, strict=True), strict=True))
+        chosen = {log.id: log.updated_chunks for log in logs if _sets_chunks(log, arrays)}
+        lists = self._read(SNAPSHOT_MANIFESTS, list(zip(chosen, chosen, strict=True)))
+        files = [(each.id, id_) for each in lists for id_ in id_list(each.files.ids) if id_ not in listed]
+        owners = dict[bytes, list[Manifest]]()
+        for (id_, _), manifest in zip(files, self._read(MANIFEST, files), strict=True):
+            owners.setdefault(id_, []).append(manifest)
+        out = dict[bytes, ChangeSet]()
+        for id_, manifests in owners.items():
+            changes = ChangeSet()
+            for node, index in chosen[id_].items():
+                tables = [manifest.arrays[node] for manifest in manifests if node in manifest.arrays]
+                path, ndim = arrays[node]
+                if (table := _only_refs(tables, index)) is None:
+                    break
+                changes.chunks[node] = ChunkChanges(path, ndim, (table,))
+            else:
+                out[id_] = changes
+        return out
+
+    def _read[T: HasId](self, kind: FileKind[T], files: Sequence[tuple[bytes, bytes]]) -> Iterator[T]:
+        """Yield the files with the ids of their snapshots, and their own ids."""
+
+        def fetch(file: tuple[bytes, bytes]) -> tuple[bytes, Buffer]:
+            with files_of(self.context, file[0]):
+                return file[1], self.context.storage.get(kind.key(file[1]))
+
+        for part in small_parts(self._run(fetch, files)):
+            yield from chain.from_iterable(kind.decoded_together(part))
+
+    def _run[T, R](self, function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+        """Call a function for all items, on threads if each call waits for a network."""
+        is_local = self.context.storage.is_local
+        return map(function, items) if is_local else map_bounded(Purpose.CATALOG_READS, function, items)
+
+    def changes(self, id_: bytes, log: TransactionLog | None = None) -> ChangeSet:
+        """Return what a snapshot, whose log may have been read, changed in its parent."""
         context = self.context
         with files_of(context, id_):
             snapshot = LATE_SNAPSHOT.read(context.storage, id_)
-            log = TRANSACTION_LOG.read(context.storage, id_)
+            log = log or TRANSACTION_LOG.read(context.storage, id_)
             # Its files are read once, and there may be thousands of snapshots.
             uncached = replace(context, assets=Assets(context.storage, CacheLimits(0, 0)))
             after = Workspace(uncached, id_, snapshot=snapshot)
@@ -230,6 +300,25 @@ class _Siblings:
         if conflict.chunks is None:
             return conflict.path in changes.nodes or bool(tables)
         return any((table.find_chunks(conflict.chunks) >= 0).any() for table in tables)
+
+
+def _sets_chunks(log: TransactionLog, arrays: Mapping[bytes, tuple[str, int]]) -> bool:
+    """Return whether, by a log, a snapshot has only set or deleted chunks of ``arrays``: path and rank."""
+    nodes_changed = log.moves or log.odd_chunks or any(len(getattr(log, name)) for name in ID_LISTS)
+    return not nodes_changed and all(
+        id_ in arrays and index.shape[1] == arrays[id_][1] for id_, index in log.updated_chunks.items()
+    )
+
+
+def _only_refs(tables: Sequence[ChunkTable], index: U32) -> ChunkTable | None:
+    """Return the references at ``index``, or None if not exactly one table has each of them."""
+    if len(tables) == 1 and np.array_equal(tables[0].index, index):
+        return tables[0].prune()
+    rows = [table.find_chunks(index) for table in tables]
+    if not rows or (np.sum([each >= 0 for each in rows], axis=0) != 1).any():
+        return None
+    chosen = [table.select_chunks(each[each >= 0]) for table, each in zip(tables, rows, strict=True)]
+    return ChunkTable.merge_tables([table.prune().compact() for table in chosen])
 
 
 def _changed_content(workspace: Workspace, edits: NodeChanges) -> VersionContent:

@@ -42,7 +42,7 @@ from frazil.format.joined_files import (
     decode_chunk_ranges,
     decode_manifests_of_snapshots,
 )
-from frazil.format.manifest import Manifest, decode_manifest, open_manifest
+from frazil.format.manifest import Manifest, decode_manifest, decode_manifests, open_manifest
 from frazil.format.snapshot import Snapshot, SnapshotEntry, decode_entry, decode_snapshot, open_snapshot
 from frazil.format.statistics_file import decode_statistics
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log, decode_transaction_logs
@@ -198,7 +198,7 @@ SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_k
 SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind.of_parts(
     "snapshot", snapshot_key, decode_manifests_of_snapshots
 )
-MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
+MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest, decode_manifests)
 #: A decoder of manifests that decodes the references of a large manifest when they are needed.
 LAZY_MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, open_manifest)
 #: A decoder of manifests that only decodes the ids of the chunk files.
