@@ -14,7 +14,7 @@ from frazil.format.chunk_table import ChunkTable
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.flatbuffer import Buffer
 from frazil.format.joined_files import decode_chunk_files, decode_chunk_ranges, decode_manifests_of_snapshots
-from frazil.format.manifest import Manifest, encode_manifest
+from frazil.format.manifest import Manifest, decode_manifests, encode_manifest
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import (
@@ -130,13 +130,22 @@ def columns(value: Any) -> list[Any]:
     return [np.asarray(getattr(value, name)).tolist() for name in names if hasattr(value, name)]
 
 
+def tables(files: list[bytes]) -> list[Any]:
+    """The references of each array of each manifest, without the sources of their neighbours."""
+    return [
+        (manifest.id, {id_: (table.index.tolist(), *columns(table.prune())) for id_, table in arrays.items()})
+        for manifest, arrays in ((each, each.arrays) for each in decode_manifests(files))
+    ]
+
+
 @pytest.mark.parametrize(
-    ("decode", "more"), [(decode_chunk_files, [mixed(), native(3)]), (decode_chunk_ranges, [])]
+    ("decode", "more"), [(decode_chunk_files, [mixed(), native(3)]), (decode_chunk_ranges, []), (tables, [])]
 )
 def test_what_is_read_is_that_of_each_manifest(decode: Any, more: list[bytes]) -> None:
     one = native(1)
     files = [one, one, native(4), native(), native(1, 30), native(0), native(2, 2), *more]
-    assert list(map(columns, decode(files))) == [columns(*decode([data])) for data in files]
+    view = list if decode is tables else columns
+    assert list(map(view, decode(files))) == [view(*decode([data])) for data in files]
     for other in (one[:-3], *([] if more else [mixed()])):
         with pytest.raises(FormatError):
             decode([one, other])
@@ -202,11 +211,12 @@ DECODERS: dict[str, tuple[Any, FileType, bytes]] = {
     "logs": (decode_transaction_logs, FileType.TRANSACTION_LOG, log((3, 2), ids=2)),
     "chunk files": (decode_chunk_files, FileType.MANIFEST, native(1, 2)),
     "chunk ranges": (decode_chunk_ranges, FileType.MANIFEST, native(1, 2)),
+    "references": (tables, FileType.MANIFEST, native(1, 2)),
     "manifests": (decode_manifests_of_snapshots, FileType.SNAPSHOT, snapshot(LISTED, LISTED, 2)),
 }
 
 
-@pytest.mark.parametrize("name", ["logs", "chunk files", *deep("chunk ranges", "manifests")])
+@pytest.mark.parametrize("name", ["logs", "references", *deep("chunk files", "chunk ranges", "manifests")])
 def test_no_file_reads_the_bytes_of_another(name: str) -> None:
     """Each word of the first file leads out of it in turn, also to the same place in the second file."""
     decode, kind, good = DECODERS[name]

@@ -25,6 +25,9 @@ from tests.support.examples import examples
 
 import frazil
 from frazil import ConflictType, ErrorKind, MergeConflictError
+from frazil.changes.diff import change_set_between
+from frazil.format.joined_files import MOST_JOINED
+from frazil.handle import detached
 from frazil.handle import repository as handles
 from frazil.repository.catalog.context import CatalogV2
 from frazil.storage.local import LocalStorage
@@ -435,12 +438,43 @@ def test_a_worker_that_never_merges_holds_nothing_for_ever(repo: frazil.Reposito
         repo.merge_snapshots("main", [id_], "x")
 
 
-def test_requests_for_each_worker(tmp_path: Path) -> None:
+def test_workers_that_set_chunks_are_read_together(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More workers than are read at a time, and some that are read alone."""
+    count = MOST_JOINED + 6
+    edit(repo, resize("o", count), resize("g/b", count), put("o", 7, 5))
+    inline = frazil.Repository.open(repo.storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=512))
+    ids = [worker(repo, put("o", at, at), put("g/b", count - 1 - at, at)) for at in range(count - 2)]
+    ids.append(worker(inline, put("o", count - 2, 1)))
+    ids.append(worker(repo, put("o", 3, 3)))  # again, with the same bytes
+    ids.append(worker(repo, new("d", 2), put("o", count - 1, 2)))
+    ids.append(worker(repo, put("a", 0, -1)))  # a deletion
+    alone = []
+
+    def compare(*arguments: Any) -> Any:
+        alone.append(arguments)
+        return change_set_between(*arguments)
+
+    monkeypatch.setattr(detached, "change_set_between", compare)
+    repo.merge_snapshots("main", ids, "x")
+    assert len(alone) == 2
+    assert chunks(repo, "o") == [*range(count - 2), 1, 2]
+    assert chunks(repo, "g/b") == [0, 0, *reversed(range(count - 2))]
+    assert chunks(repo, "d") == [2] * CHUNKS
+    assert chunks(repo) == [-1, 0, 0, 0, 0, 0]
+    assert_clean(repo, 4)
+
+
+@pytest.mark.parametrize("makes_arrays", [False, True])
+def test_requests_for_each_worker(makes_arrays: bool, tmp_path: Path) -> None:
     """A snapshot, a transaction log and a manifest, and nothing else that grows."""
     repo = create(frazil.local_filesystem_storage(tmp_path / "repo"))
+    edit(repo, resize("o", 12))
     counts = []
     for number in (4, 12):
-        ids = [worker(repo, new(f"n{number}{at}", at)) for at in range(number)]
+        steps = [new(f"n{number}{at}", at) if makes_arrays else put("o", at, number) for at in range(number)]
+        ids = [worker(repo, step) for step in steps]
         other = frazil.Repository.open(frazil.local_filesystem_storage(tmp_path / "repo"))
         with keys_read(LocalStorage) as keys:
             other.merge_snapshots("main", ids, "x")

@@ -313,7 +313,7 @@ def _sets_chunks(log: TransactionLog, arrays: Mapping[bytes, tuple[str, int]]) -
 def _only_refs(tables: Sequence[ChunkTable], index: U32) -> ChunkTable | None:
     """Return the references at ``index``, or None if not exactly one table has each of them."""
     if len(tables) == 1 and np.array_equal(tables[0].index, index):
-        return tables[0].prune()
+        return tables[0]  # with the sources of its neighbours, which a union takes once
     rows = [table.find_chunks(index) for table in tables]
     if not rows or (np.sum([each >= 0 for each in rows], axis=0) != 1).any():
         return None
