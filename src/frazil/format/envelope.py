@@ -312,8 +312,8 @@ def opened_piece(blocks: Sequence[bytes]) -> Piece:
         raise FormatError(f"the blocks are not those of a piece: {error}") from error
 
 
-def _frame_of_pieces(parts: Sequence[Any], level: int) -> bytes:
-    """Return one frame of zstd: other parts first, and then pieces."""
+def _file_of_pieces(head: bytes, parts: Sequence[Any], level: int) -> bytes:
+    """Return a header and one frame of zstd: other parts first, and then pieces."""
     count = next(place for place, part in enumerate(parts) if isinstance(part, Piece))
     first = b"".join(parts[:count])
     pieces: list[Piece] = [Piece(first, _first_blocks(first, level)), *parts[count:]]
@@ -321,9 +321,9 @@ def _frame_of_pieces(parts: Sequence[Any], level: int) -> bytes:
     checksum = zstandard.ZstdCompressor(compression_params=_COPY_ONLY).compressobj(size=size)
     for piece in pieces:
         checksum.compress(piece.data)
-    head = _FRAME_OF_PIECES + size.to_bytes(8, "little")
     blocks = [piece.blocks for piece in pieces]
-    return b"".join([head, *blocks, _END_OF_FRAME, checksum.flush()[-4:]])
+    start = [head, _FRAME_OF_PIECES, size.to_bytes(8, "little")]
+    return b"".join([*start, *blocks, _END_OF_FRAME, checksum.flush()[-4:]])
 
 
 def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, level: int = 3) -> bytes:
@@ -335,9 +335,9 @@ def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, le
     readers is compressed less.
     """
     head = MAGIC + IMPLEMENTATION.encode().ljust(24) + bytes((spec_version, file_type, Compression.ZSTD))
-    size = sum(map(len, parts))
     if isinstance(parts[-1], Piece):
-        return head + _frame_of_pieces(parts, level)
+        return _file_of_pieces(head, parts, level)
+    size = sum(map(len, parts))
     is_tables = size > _SMALL_PAYLOAD and file_type in _TABLES_FILES and level in _TABLES_LEVELS
     is_small = size <= _SMALL_PAYLOAD or (is_tables and size < _LARGE)
     compressor = _of_thread.compressors.get((level, is_tables)) if is_small else None

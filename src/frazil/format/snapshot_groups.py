@@ -155,12 +155,13 @@ class Groups:
 
     def _new(self, rows: Rows, stop: int) -> list[Group]:
         """Return the groups after the full ones, before group ``stop``."""
-        order = np.empty(len(self.slots), np.int64)
-        order[self.slots] = np.arange(len(self.slots))
+        first = len(self.full) * ROWS
+        order = np.flatnonzero(self.slots >= first)
+        order = order[np.argsort(self.slots[order])]
         groups: list[Group] = []
         start = self.full[-1].stop if self.full else len(_VTABLES)
-        for number in range(len(self.full), stop):
-            groups.append(_new_group(start, rows.take(order[number * ROWS : (number + 1) * ROWS])))
+        for row in range(0, stop * ROWS - first, ROWS):
+            groups.append(_new_group(start, rows.take(order[row : row + ROWS])))
             start = groups[-1].stop
         return groups
 
@@ -173,8 +174,9 @@ class Groups:
         starts = np.array([group.start for group in groups])
         words = np.zeros((first - writer.size) // 4, "<u4")
         words[-count - 1] = count
-        targets = starts[self.slots // ROWS] + (self.slots % ROWS * _STEP + PIECE_GAP)
-        words[-count:] = targets + np.arange(4 * count, 0, -4)
+        targets = (starts[:, None] + _places(0)).reshape(-1).astype("<u4")
+        words[-count:] = np.arange(4 * count, 0, -4, "<u4")
+        words[-count:] += targets[self.slots]
         by_slot = np.zeros(len(groups) * ROWS, "<i4")
         by_slot[self.slots] = parents
         stored = np.ascontiguousarray(by_slot.reshape(-1, CLASSES, _SPAN).transpose(0, 2, 1)).tobytes()

@@ -437,6 +437,10 @@ NO_LINKS: Final = frozenset(
 )
 
 
+#: Bytes of one write. Linux may take ten times as long for a write of many MiB, which gets huge pages.
+_WRITTEN: Final = 1 << 20
+
+
 class NewFile:
     """A file of an object that has all its bytes, but still a temporary name next to its ``path``."""
 
@@ -456,7 +460,7 @@ class NewFile:
         try:
             for part in parts:
                 while part:
-                    part = part[os.write(self.descriptor, part[:CALL_BYTES]) :]
+                    part = part[os.write(self.descriptor, part[:_WRITTEN]) :]
         except BaseException:
             self.close()
             raise
@@ -592,10 +596,7 @@ def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flus
     try:
         descriptor = system.files.open(source, system.files.flush_flags, follow=True)
         stack.callback(system.files.close, descriptor)
-        # Python compares a memoryview byte by byte, and bytes with bytes at once.
-        if os.fstat(descriptor).st_size != len(data) or read_range(descriptor, source, 0, None) != bytes(
-            data
-        ):
+        if not _has_bytes(descriptor, data):
             return None
         name = ""
         while not name:
