@@ -98,14 +98,7 @@ COMMITS: Final = (
         {"workers": 1000, "chunks": 1000},
         {"workers": 3, "chunks": 20},
         (FRAZIL, "pickled forks"),
-        targets=at_most(
-            None,
-            {"merge and commit, processor s": 2.0, "memory, MiB": 64},
-            {
-                "merge and commit, processor s": "three small files of each worker, a snapshot, a manifest "
-                "and a log: about 1.5 ms for each of them"
-            },
-        ),
+        targets=at_most(None, {"merge and commit, processor s": 2.0, "memory, MiB": 64}),
         rounds=1,
     ),
     Workload(

@@ -437,7 +437,7 @@ NO_LINKS: Final = frozenset(
 )
 
 
-#: Bytes of one write. Linux may take ten times as long for a write of many MiB, which gets huge pages.
+#: Bytes of one write. With many MiB at once, Linux sometimes needs ten times the processor time.
 _WRITTEN: Final = 1 << 20
 
 
