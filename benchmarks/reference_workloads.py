@@ -120,8 +120,8 @@ REFERENCES: Final = (
             Target(
                 "requests of a new handle",
                 6,
-                limit="a manifest for each column, all in one round trip. In a shared manifest, a column that "
-                "changes would leave references, and their bytes would look used to a withdrawal",
+                limit="a manifest for each column, all in one round trip. In a shared manifest, a changed "
+                "column would leave references, and their bytes would look used to a withdrawal",
             ),
         ),
     ),
