@@ -175,7 +175,7 @@ class Groups:
         words = np.zeros((first - writer.size) // 4, "<u4")
         words[-count - 1] = count
         targets = (starts[:, None] + _places(0)).reshape(-1).astype("<u4")
-        words[-count:] = np.arange(4 * count, 0, -4, np.uint32)
+        words[-count:] = np.arange(4 * count, 0, -4, dtype=np.uint32)
         words[-count:] += targets[self.slots]
         by_slot = np.zeros(len(groups) * ROWS, "<i4")
         by_slot[self.slots] = parents
