@@ -1,7 +1,4 @@
-/**
- * The page on a web server or in a notebook: finds its home, opens the repository, shows it. The worker runs
- * the same script.
- */
+/** The page: finds its home, opens the repository, shows it. The worker runs the same script. */
 
 import { effect } from "@preact/signals";
 import { start } from "./app";

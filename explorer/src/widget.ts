@@ -1,7 +1,4 @@
-/**
- * The widget of notebooks, a module of anywidget: the page in a frame, and messages to the kernel that gives
- * it bytes.
- */
+/** The widget of notebooks, a module of anywidget: the page in a frame, and messages to the kernel with the bytes. */
 
 import type { Answer, Ask, Kernel } from "./page/home";
 

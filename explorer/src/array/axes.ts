@@ -31,10 +31,7 @@ export interface Axis {
   readonly values?: Float64Array | undefined;
   /** How the numbers are written. */
   readonly scale: Scale;
-  /**
-   * Edges of the cells in the coordinate, where the picture has cells between them; otherwise all cells have
-   * one width.
-   */
+  /** Edges of the cells in the coordinate; undefined if all cells have one width on the screen. */
   readonly edges?: Float64Array | undefined;
   /** The first index is at the lower end: the axis goes north or up. */
   readonly isTurned: boolean;

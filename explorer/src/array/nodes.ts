@@ -174,10 +174,7 @@ function levelsOf(group: Node): string[] {
     .map((name) => `${group.path === "/" ? "" : group.path}/${name}`);
 }
 
-/**
- * A level of a pyramid, and the elements of another level that one of its elements stands for, along each
- * dimension.
- */
+/** A level of a pyramid, and the elements of another level that each of its elements stands for. */
 export interface Level {
   readonly node: ArrayNode;
   readonly ratio: Shape;
@@ -208,10 +205,7 @@ export function levelsFrom(snapshot: Snapshot, node: ArrayNode): readonly [Level
   return [own];
 }
 
-/**
- * The coarsest level whose part of a slice has as many elements along an axis as a screen has pixels; else
- * the finest.
- */
+/** The coarsest level with as many elements along an axis of a slice as a screen has pixels; else the finest. */
 export function levelFor(
   [finest, ...coarser]: readonly [Level, ...Level[]],
   slice: Slice,

@@ -31,17 +31,15 @@ export function kinds(table: ChunkTable): Uint8Array {
   return places;
 }
 
-export function summary(
-  table: ChunkTable,
-  places: number,
-): { kinds: { name: string; colour: string; count: number; size: number }[]; size: number } {
+/** The number and the size of the chunks of each kind; the kind `missing` is the rest of the places of a grid. */
+export function summary(table: ChunkTable, places: number) {
   const totals = KINDS.map((kind) => ({ ...kind, count: 0, size: 0 }));
   kinds(table).forEach((kind, row) => {
     nth(totals, kind).count++;
     nth(totals, kind).size += f64(table.size, row);
   });
   nth(totals, 0).count = Math.max(0, places - table.length);
-  return { kinds: totals, size: totals.reduce((sum, kind) => sum + kind.size, 0) };
+  return totals;
 }
 
 /** Coordinates -> one number, for a grid that has room for all of them. */

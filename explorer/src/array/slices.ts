@@ -136,10 +136,7 @@ export function cellEdges(centres: ArrayLike<number>): Float64Array | undefined 
   return edges;
 }
 
-/**
- * From a value to the index of the cell around it; -1 outside. With a period, for longitudes, a value may be any
- * number of turns away.
- */
+/** From a value to the index of the cell around it; -1 outside. With a period, longitudes may be turns away. */
 export function cellFinder(edges: Float64Array, period = 0): (value: number) => number {
   const length = edges.length - 1;
   const sign = f64(edges, length) < f64(edges, 0) ? -1 : 1;
@@ -242,10 +239,7 @@ function textIndex(text: string, name: string, values: readonly string[]): numbe
   return `No label of ${name} begins with "${text}".`;
 }
 
-/**
- * The index of what a person typed as a place on a dimension: `#12` an index, a date of the calendar, a number, or a
- * label. A sentence if there is no such place: it is never another one.
- */
+/** The index of a typed place: `#12` an index, a date, a number or a label. A sentence if there is no such place. */
 export function typedIndex(typed: string, length: number, name: string, labels?: Labels): number | string {
   const text = typed.trim();
   const [, index] = /^#\s*(\S*)$/.exec(text) ?? [];

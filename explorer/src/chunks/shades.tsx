@@ -65,7 +65,7 @@ export const SHADES: Record<string, ShadeKind> & { readonly kind: ShadeKind } = 
       return {
         colours: Uint32Array.from(KINDS, ({ colour }) => (colour ? pixel(colour) : 0)),
         shade: (row) => u8(own, row),
-        legend: summary(table, places).kinds.map((kind) => (
+        legend: summary(table, places).map((kind) => (
           <span key={kind.name}>
             <Swatch colour={kind.colour || css("missing")} /> {kind.name} {count(kind.count)}
             {kind.size > 0 && <span class="quiet"> {bytes(kind.size)}</span>}

@@ -221,7 +221,20 @@ const SERIALIZERS: Record<string, Serializer> = {
   },
   "vlen-utf8": (data, _, shape) => texts(data, product(shape), text),
   "vlen-bytes": (data, _, shape) => texts(data, product(shape), hex),
-  sharding_indexed: decodeShard,
+  sharding_indexed: async (data, type, shape, configuration, spec) => {
+    const read = (start: number, end: number): Uint8Array => data.subarray(start, end);
+    const { inner, chunks } = await openShard({ ...spec, shape }, configuration, data.length, read);
+    const out = filled(type, product(shape), spec.fill);
+    const steps = strides(shape);
+    for (const { offset, length, start: place } of chunks) {
+      if (offset + length > data.length) throw damaged("sharding_indexed");
+      const elements = await decodeChunk(inner, read(offset, offset + length));
+      const start = placeAt(steps, (d) => nth(place, d));
+      const source = { elements, start: 0, steps: strides(inner.shape) };
+      copyBox({ elements: out, start, steps }, source, inner.shape, type.size);
+    }
+    return out;
+  },
 };
 
 export function codecList(codecs: unknown): Codec[] {
@@ -324,24 +337,3 @@ export async function openShard(
 }
 
 const MISSING = 2n ** 64n - 1n;
-
-async function decodeShard(
-  data: Uint8Array,
-  type: DType,
-  shape: number[],
-  configuration: Properties,
-  spec: ChunkSpec,
-): Promise<Elements> {
-  const read = (start: number, end: number): Uint8Array => data.subarray(start, end);
-  const { inner, chunks } = await openShard({ ...spec, shape }, configuration, data.length, read);
-  const out = filled(type, product(shape), spec.fill);
-  const steps = strides(shape);
-  for (const { offset, length, start: place } of chunks) {
-    if (offset + length > data.length) throw damaged("sharding_indexed");
-    const elements = await decodeChunk(inner, data.subarray(offset, offset + length));
-    const start = placeAt(steps, (d) => nth(place, d));
-    const source = { elements, start: 0, steps: strides(inner.shape) };
-    copyBox({ elements: out, start, steps }, source, inner.shape, type.size);
-  }
-  return out;
-}

@@ -222,8 +222,7 @@ export type Box = { readonly elements: Elements; readonly start: number; readonl
 /** Copies a box of `shape`. Both lists of elements have the same type, `size` bytes for each (0 for a list). */
 export function copyBox(target: Box, source: Box, shape: Shape, size: number): void {
   if (product(shape) === 0) return;
-  const [to = 1, from = 1, count = 1] = [target.steps.at(-1), source.steps.at(-1), shape.at(-1)];
-  const run = runCopy(target.elements, source.elements, size, to, from, count);
+  const run = runCopy(target, source, shape.at(-1) ?? 1, size);
   const visit = (d: number, t: number, s: number): void => {
     if (d >= shape.length - 1) return run(t, s);
     const [length, down, up] = [nth(shape, d), nth(target.steps, d), nth(source.steps, d)];
@@ -232,16 +231,10 @@ export function copyBox(target: Box, source: Box, shape: Shape, size: number): v
   visit(0, target.start, source.start);
 }
 
-type Run = (target: number, source: number) => void;
-
-function runCopy(
-  target: Elements,
-  source: Elements,
-  size: number,
-  to: number,
-  from: number,
-  count: number,
-): Run {
+/** A copy of `count` elements along the last dimension, from one place to another. */
+function runCopy(into: Box, out: Box, count: number, size: number): (target: number, source: number) => void {
+  const [target, source] = [into.elements, out.elements];
+  const [to = 1, from = 1] = [into.steps.at(-1), out.steps.at(-1)];
   if (!(target instanceof Uint8Array) || !(source instanceof Uint8Array)) {
     const [a, b] = [target as string[], source as string[]];
     return (t, s) => {

@@ -185,11 +185,11 @@ function decodeLiterals(bits: Bits, { log, entry }: Codes, out: Uint8Array): voi
 }
 
 const range = (count: number, from: number): number[] => Array.from({ length: count }, (_, i) => i + from);
-const repeat = (value: number, count: number): number[] => Array.from({ length: count }, () => value);
+const many = (value: number, count: number): number[] => Array.from({ length: count }, () => value);
 
 /** The lengths of literals and of matches by their codes: the first value and the number of extra bits. */
 function lengths(first: number, plain: number, digits: string): [base: Uint32Array, bits: Uint8Array] {
-  const bits = [...repeat(0, plain), ...Array.from(digits, Number), ...range(10, 7)];
+  const bits = [...many(0, plain), ...Array.from(digits, Number), ...range(10, 7)];
   let next = first;
   return [Uint32Array.from(bits, (count) => (next += 1 << count) - (1 << count)), Uint8Array.from(bits)];
 }
@@ -198,13 +198,9 @@ const [MATCH_BASE, MATCH_BITS] = lengths(3, 32, "11112233445");
 
 /** Literal lengths, offsets, match lengths: largest logarithm of a table, largest symbol, the usual table. */
 const KINDS = [
-  [
-    9,
-    35,
-    states([4, 3, ...repeat(2, 11), 1, 1, 1, ...repeat(2, 9), 3, 2, ...repeat(1, 5), ...repeat(-1, 4)], 6),
-  ],
-  [8, 31, states([...repeat(1, 6), 2, 2, 2, ...repeat(1, 15), ...repeat(-1, 5)], 5)],
-  [9, 52, states([1, 4, 3, ...repeat(2, 6), ...repeat(1, 37), ...repeat(-1, 7)], 6)],
+  [9, 35, states([4, 3, ...many(2, 11), 1, 1, 1, ...many(2, 9), 3, 2, ...many(1, 5), ...many(-1, 4)], 6)],
+  [8, 31, states([...many(1, 6), 2, 2, 2, ...many(1, 15), ...many(-1, 5)], 5)],
+  [9, 52, states([1, 4, 3, ...many(2, 6), ...many(1, 37), ...many(-1, 7)], 6)],
 ] as const;
 
 type Table = States | undefined;

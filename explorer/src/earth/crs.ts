@@ -14,10 +14,7 @@ import tmerc from "proj4/lib/projections/tmerc";
 import { entryOf, type Properties } from "../base/lists";
 
 export type Place = readonly [number, number];
-/**
- * Longitude and latitude in degrees; x and y in metres, degrees or radians, as the system has them. NaN
- * where it has no place.
- */
+/** Longitude and latitude in degrees; x and y in metres, degrees or radians. NaN where the system has no place. */
 export interface Crs {
   readonly name: string;
   forward(longitude: number, latitude: number): Place;
@@ -89,19 +86,14 @@ export function crsOf(attributes: Properties): Crs | undefined {
   const lat0 = (isPolar ? Math.sign(origin) * 90 : origin) * DEGREE;
   const [lat1 = lat0, lat2 = lat1] = parallels;
   const ellipsoid = { a, b, rf, es, e: Math.sqrt(es), ep2: es / (1 - es), sphere: es === 0 };
-  const place = {
-    lat0,
-    lat1,
-    lat2,
-    lat_ts: parallels[0],
-    long0: of(MERIDIANS) * DEGREE,
-    k0: of(SCALES, 1),
-    h,
-  };
+  const latitudes = { lat0, lat1, lat2, lat_ts: parallels[0] };
   const projection = {
     ...(formula === etmerc && es === 0 ? tmerc : formula),
     ...ellipsoid,
-    ...place,
+    ...latitudes,
+    h,
+    long0: of(MERIDIANS) * DEGREE,
+    k0: of(SCALES, 1),
     x0: of("false_easting"),
     y0: of("false_northing"),
     sweep: sweep === "x" || fixed === "y" ? "x" : "y",

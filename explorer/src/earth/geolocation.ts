@@ -1,7 +1,4 @@
-/**
- * Where the cells of a plane are on Earth, and which cell is at a place: by axes of degrees, by a coordinate reference
- * system, or by longitudes and latitudes of each cell. Loaded with the first plane that says something about it.
- */
+/** The places of the cells of a plane on Earth, and the cell at a place. Loaded with the first such plane. */
 
 import type { Axis } from "../array/axes";
 import { cellFinder } from "../array/slices";

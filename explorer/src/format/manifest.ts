@@ -6,14 +6,9 @@ import { type Body, reading } from "./files";
 import type { Flat } from "./flatbuffer";
 import { ChunkKind, type ChunkRef, type ChunkTable } from "./types";
 
-const INLINE = 1;
-const OFFSET = 2;
-const LENGTH = 3;
-const CHUNK_ID = 4;
-const LOCATION = 5;
-const ETAG = 6;
-const MODIFIED = 7;
-const COMPRESSED = 8;
+// Fields of a reference
+const [INLINE, OFFSET, LENGTH, CHUNK_ID] = [1, 2, 3, 4];
+const [LOCATION, ETAG, MODIFIED, COMPRESSED] = [5, 6, 7, 8];
 const MAX_LOCATION = 1 << 16;
 const MOST_SPARE = 1 << 20; // rows of columns that wait for other manifests
 
@@ -149,10 +144,7 @@ export class ChunkColumns implements ChunkTable {
     this.table = sized(this.table, capacity);
   }
 
-  /**
-   * Adds the references of an array within the extents. `part` is the part of the manifests that have come
-   * with this one.
-   */
+  /** Adds the references within the extents. `part` is the share of the manifests that have come with this one. */
   add(manifest: Manifest, nodeId: string, extents: Uint32Array, part: number): void {
     const { rank } = this;
     const { view, bytes } = manifest.flat;

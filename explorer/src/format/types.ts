@@ -6,10 +6,7 @@ import type { Raw } from "../codecs/elements";
 
 /** Where the files of a repository are: a server of `frazil ui`, a folder on a web server, memory in tests. */
 export interface Source {
-  /**
-   * The bytes of a file, or of a part of it; `end` is exclusive. Undefined if there is no such file. Throws
-   * SourceError otherwise.
-   */
+  /** The bytes of a file or of a part, up to `end`, exclusive. Undefined if there is no such file. */
   get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined>;
   /** Name of the place, for people. */
   readonly label: string;

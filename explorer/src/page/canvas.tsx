@@ -124,10 +124,7 @@ type CanvasProps = CanvasAttributes & {
   draw: Draw;
 };
 
-/**
- * A canvas as sharp as the screen. `draw` gets CSS pixels and runs at most once per frame, with `keys` only
- * if one of them changes.
- */
+/** A canvas as sharp as the screen. `draw` gets CSS pixels; with `keys` it runs only if one of them changes. */
 export function Canvas({ width, height, draw, keys, ...rest }: CanvasProps): VNode {
   const element = useRef<HTMLCanvasElement>(null);
   const themes = theme.value;
@@ -161,10 +158,7 @@ export function canvasOf(pixels: Uint32Array<ArrayBuffer>, width: number, height
   return canvas;
 }
 
-/**
- * An image in whole multiples of its pixels. Drawn a little smaller, with smoothing, its rows and columns
- * have one size.
- */
+/** An image in whole multiples of its pixels: drawn smaller, with smoothing, its rows and columns have one size. */
 export function enlarged(image: HTMLCanvasElement, width: number, height: number): HTMLCanvasElement {
   const canvas = document.createElement("canvas");
   canvas.width = image.width * Math.ceil((width * devicePixelRatio) / image.width);
@@ -187,10 +181,7 @@ export const Frame = ({ kind, x, y, width, height }: FrameProps): VNode => (
 
 const colours = new Map<string, string>();
 
-/**
- * Colours of the style sheet, for canvases. Kept, because the browser computes the styles of the page anew
- * for each question.
- */
+/** Colours of the style sheet, for canvases. Cached: the browser computes all styles anew for each question. */
 export function css(name: string): string {
   let value = colours.get(name);
   if (value === undefined) {

@@ -1,13 +1,12 @@
-/**
- * Where the page is at home: a server of `frazil ui`, static files next to the data, or a notebook, whose
- * kernel answers messages.
- */
+/** The homes of the page: a server of `frazil ui`, static files next to the data, or the kernel of a notebook. */
 
 import { ExplorerError, forbidden, networkFailure, notFound, wrongFormat } from "../base/errors";
 import { record } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
 import type { ArrayNode, Lost, Region, Repository, Selection, Snapshot, Source } from "../format/types";
+
+type Query = Record<string, string>;
 
 /** All that the views need of a repository. */
 export interface Reader extends Pick<Settings, "version" | "path" | "folder"> {
@@ -18,9 +17,9 @@ export interface Reader extends Pick<Settings, "version" | "path" | "folder"> {
   /** Whether somebody has changed the repository since the page read it; undefined in a notebook. */
   isOutdated?(): Promise<boolean>;
   /** A slow answer of the server, as JSON; undefined for static files and in a notebook. */
-  ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
+  ask?(name: string, query: Query, signal?: AbortSignal): Promise<unknown>;
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
-  change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
+  change?(step: "plan" | "apply", change: Query): Promise<unknown>;
   read(snapshot: Snapshot, path: string, part: Selection, signal?: AbortSignal): Promise<Region>;
   /** The values of a region. The snapshot says what the attributes of other arrays say about this one. */
   decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
@@ -110,7 +109,7 @@ const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent wh
 
 /** An item that the browser stores; null if the page is in a frame that may not store any. */
 export function stored(
-  storage: "localStorage" | "sessionStorage",
+  storage: `${"local" | "session"}Storage`,
   name: string,
   value?: string,
 ): string | null {
@@ -160,11 +159,8 @@ export class WebSource implements Source {
   /** Asks for the state of the file `repo`, which each update replaces, without its bytes. */
   async isOutdated(): Promise<boolean> {
     if (this.state === null) return false; // specification version 1, or a server that does not tell
-    const response = await fetch(this.url("repo"), {
-      method: "HEAD",
-      headers: this.headers,
-      cache: "no-store",
-    }).catch(() => undefined);
+    const settings = { method: "HEAD", headers: this.headers, cache: "no-store" } as const;
+    const response = await fetch(this.url("repo"), settings).catch(() => undefined);
     return response?.ok === true && stateOf(response) !== this.state;
   }
 
@@ -211,10 +207,7 @@ export class ServerSource extends WebSource {
     super(`${server}repo/`, label, secret);
   }
 
-  /**
-   * The server answers with an empty file for statistics that do not exist: a status 404 would be an error
-   * in the console.
-   */
+  /** Statistics that do not exist are an empty file: a status 404 would be an error in the console. */
   protected override url(key: string): string {
     return `${super.url(key)}${key.startsWith("statistics/") ? "?optional=" : ""}`;
   }
@@ -234,28 +227,20 @@ export class ServerSource extends WebSource {
     return response.status === 404 ? undefined : new Uint8Array(await response.arrayBuffer());
   }
 
-  async ask(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown> {
+  async ask(name: string, query: Query, signal?: AbortSignal): Promise<unknown> {
     return (await this.request(`api/${name}`, query, signal)).json();
   }
 
   /** The answer may be an error, with its kind. The request is never repeated: a lost one may have taken effect. */
-  async change(step: "plan" | "apply", change: Record<string, string>): Promise<unknown> {
+  async change(step: "plan" | "apply", change: Query): Promise<unknown> {
     const headers = { "Content-Type": "application/json", ...this.headers };
-    return (
-      await fetch(`${this.server}api/${step}`, { method: "POST", headers, body: JSON.stringify(change) })
-    ).json();
+    const request = { method: "POST", headers, body: JSON.stringify(change) };
+    return (await fetch(`${this.server}api/${step}`, request)).json();
   }
 
-  private async request(
-    path: string,
-    query: Record<string, string>,
-    signal?: AbortSignal,
-  ): Promise<Response> {
-    const response = await patientFetch(
-      `${this.server}${path}?${new URLSearchParams(query)}`,
-      this.headers,
-      signal,
-    );
+  private async request(path: string, query: Query, signal?: AbortSignal): Promise<Response> {
+    const url = `${this.server}${path}?${new URLSearchParams(query)}`;
+    const response = await patientFetch(url, this.headers, signal);
     if (!response.ok && response.status !== 404)
       throw await failure(response, `The server answered status ${response.status}`);
     return response;

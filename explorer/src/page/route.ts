@@ -58,10 +58,7 @@ export function writeRoute(route: Route): string {
 
 type Names = Pick<Repository, "branches" | "tags" | "history" | "row">;
 
-/**
- * The id of the snapshot that a version names. A name may say `branch.` or `tag.` first, for names that are both, and
- * `~2` after it, for the second ancestor.
- */
+/** The snapshot that a version names. `branch.` or `tag.` may come first, for names that are both, and `~2` last. */
 export function resolve(names: Names, version: string): string {
   const [, kind, name = version] = /^(branch|tag)\.(.+)$/s.exec(version) ?? [];
   const ids = { branch: names.branches, tag: names.tags }[kind ?? ""];

@@ -13,10 +13,7 @@ export const reader = signal<Reader | undefined>(undefined);
 export const opening = signal(0);
 export type Action = "branch" | "tag" | "merge" | "revert" | "undo";
 
-/**
- * What a dialog begins with: the action, the id of a commit (except for `undo`), and its name if it is the
- * tip of a branch.
- */
+/** What a dialog begins with: the id of a commit (except for `undo`), and its name if it is the tip of a branch. */
 export type Change = { readonly action: Action; readonly id: string; readonly name?: string };
 /** The change that the open dialog is about. */
 export const change = signal<Change | undefined>(undefined);

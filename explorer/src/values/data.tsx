@@ -138,10 +138,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     (playing === VERSIONS && versions.ids
       ? nodeOf(await reader.repository.snapshot(nth(versions.ids, place)), node)
       : undefined) ?? { snapshot, node };
-  const sliceAt = (place: number): Slice => ({
-    ...slice,
-    index: slice.index.map((old, d) => (d === playing ? place : old)),
-  });
+  const sliceAt = (place: number): Slice =>
+    playing < 0 ? slice : { ...slice, index: slice.index.with(playing, place) };
   const ahead = aheadOf(product(boxShape(part)));
   // What a frame depends on besides its place
   const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index]);
@@ -226,6 +224,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const isBehind = [...(states.value ?? [])].some(
     ([of, state]) => of.node.id === node.id && state === "behind",
   );
+  const behind = isBehind ? ", which is behind its source" : "";
   const valid = useValidTime(array, slice);
   const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
   const steps = [slice.x, slice.y].filter((d) => d >= 0 && nth(part.step, d) > 1);
@@ -350,10 +349,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         {shown?.isSummary && "Each cell is the mean of a chunk, from statistics. "}
         {drawn &&
           drawn.level.place > 0 &&
-          `Level ${drawn.level.place}, ${drawn.shape.map(count).join(" × ")}`}
-        {drawn &&
-          drawn.level.place > 0 &&
-          `${isBehind ? ", which is behind its source" : ""}: zoom in for a finer one. `}
+          `Level ${drawn.level.place}, ${drawn.shape.map(count).join(" × ")}${behind}: zoom in for a finer one. `}
         {steps.length > 0 &&
           !shown?.isSummary &&
           `One of ${steps.map(stepText).join(", ")}: zoom in for all. `}

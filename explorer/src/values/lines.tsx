@@ -3,15 +3,14 @@
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Axis, Scale } from "../array/axes";
-import { f64 } from "../base/lists";
-import { css, theme, useSize } from "../page/canvas";
+import { theme, useSize } from "../page/canvas";
 import { Failure, Grid } from "../page/parts";
 import { useLoad } from "../page/state";
 import { count, plural } from "../page/text";
 
 export type Series = { readonly title: string; readonly colour: string; readonly values: Float64Array };
 
-interface LinesProps {
+export interface LinesProps {
   readonly x: Axis;
   readonly series: readonly Series[];
   readonly title: string;
@@ -20,26 +19,14 @@ interface LinesProps {
   onPlace?(index: number | null): void;
 }
 
-export function Lines({ x, series, title: name, scale, onPlace }: LinesProps): VNode {
+export function Lines(props: LinesProps): VNode {
+  const { x, series, title: name } = props;
   const [element, size] = useSize<HTMLDivElement>();
   const plot = useLoad(() => import("./plot"), []);
   useEffect(() => {
     const target = element.current;
     if (!plot.value || !target || size.width < 50) return;
-    const places = x.numbers && rises(x.numbers) ? x.numbers : undefined;
-    return plot.value.lines(target, {
-      width: size.width,
-      height: Math.max(160, size.height),
-      x: places ?? Float64Array.from({ length: x.length }, (_, at) => at),
-      series,
-      xTicks: places && x.scale.ticks,
-      yTicks: scale.ticks,
-      xTitle: x.title,
-      yTitle: name,
-      colours: { text: css("text"), grid: css("line") },
-      ...(places ? {} : { label: x.label }),
-      onPlace,
-    });
+    return plot.value.lines(target, props, size.width, Math.max(160, size.height));
   }, [plot.value, series, size.width, size.height, x, theme.value]);
   return (
     <>
@@ -53,10 +40,6 @@ export function Lines({ x, series, title: name, scale, onPlace }: LinesProps): V
     </>
   );
 }
-
-/** uPlot draws only along rising numbers. */
-const rises = (values: Float64Array): boolean =>
-  values.every((value, at) => at === 0 || value > f64(values, at - 1));
 
 const [MOST_ROWS, MOST_COLUMNS] = [200, 30];
 

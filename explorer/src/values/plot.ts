@@ -2,24 +2,10 @@
 
 import UPlot from "uplot";
 import type { Scale } from "../array/axes";
+import { f64 } from "../base/lists";
+import { css } from "../page/canvas";
 import { fitted, FONT } from "../page/text";
-import type { Series } from "./lines";
-
-interface LinesSettings {
-  readonly width: number;
-  readonly height: number;
-  readonly x: ArrayLike<number>;
-  readonly series: readonly Series[];
-  readonly xTitle: string;
-  readonly yTitle: string;
-  readonly colours: { readonly text: string; readonly grid: string };
-  /** Round places between two limits, with their texts. */
-  readonly xTicks?: Ticks | undefined;
-  readonly yTicks: Ticks;
-  /** Text of a place on the axis, if numbers do not say enough. */
-  label?(index: number): string;
-  onPlace?: ((index: number | null) => void) | undefined;
-}
+import type { LinesProps } from "./lines";
 
 type Ticks = Scale["ticks"];
 const canvas = document.createElement("canvas").getContext("2d");
@@ -44,19 +30,24 @@ function own(ticks: Ticks, space: number): Pick<UPlot.Axis, "splits" | "values">
   };
 }
 
-export function lines(target: HTMLElement, settings: LinesSettings): () => void {
-  const { colours, label, xTicks, yTicks, width, height } = settings;
-  const ticks = { stroke: colours.grid };
-  const grid = { stroke: colours.grid, width: 1 };
-  const axis = { stroke: colours.text, grid, ticks, font: FONT, labelFont: FONT };
+/** uPlot draws only along rising numbers. */
+const rises = (values: Float64Array): boolean =>
+  values.every((value, at) => at === 0 || value > f64(values, at - 1));
+
+export function lines(target: HTMLElement, props: LinesProps, width: number, height: number): () => void {
+  const { x, series, title, scale, onPlace } = props;
+  const places = x.numbers && rises(x.numbers) ? x.numbers : undefined;
+  const ticks = { stroke: css("line") };
+  const grid = { ...ticks, width: 1 };
+  const axis = { stroke: css("text"), grid, ticks, font: FONT, labelFont: FONT };
   // Gaps are null for uPlot
   const gaps = (values: ArrayLike<number>): (number | null)[] =>
     Array.from(values, (value) => (Number.isNaN(value) ? null : value));
-  const single = settings.x.length < 200;
-  const byIndex = (_: unknown, places: number[]): string[] =>
-    places.map((at) => (Number.isInteger(at) ? (label?.(at) ?? "") : ""));
-  const xTitle = fitted(settings.xTitle, width - 120, widthOf);
-  const yTitle = fitted(settings.yTitle, height - 80, widthOf);
+  const single = x.length < 200;
+  const byIndex = (_: unknown, indices: number[]): string[] =>
+    indices.map((at) => (Number.isInteger(at) ? x.label(at) : ""));
+  const xTitle = fitted(x.title, width - 120, widthOf);
+  const yTitle = fitted(title, height - 80, widthOf);
   const room = (_: unknown, texts: string[] | null): number =>
     20 + Math.max(30, ...(texts ?? []).map((text) => widthOf(text)));
   const plot = new UPlot(
@@ -66,23 +57,21 @@ export function lines(target: HTMLElement, settings: LinesSettings): () => void 
       legend: { show: false },
       scales: { x: { time: false } },
       axes: [
-        {
-          ...axis,
-          label: xTitle,
-          space: label ? 90 : 60,
-          ...(xTicks ? own(xTicks, 90) : label ? { values: byIndex } : {}),
-        },
-        { ...axis, label: yTitle, size: room, ...own(yTicks, 40) },
+        { ...axis, label: xTitle, space: 90, ...(places ? own(x.scale.ticks, 90) : { values: byIndex }) },
+        { ...axis, label: yTitle, size: room, ...own(scale.ticks, 40) },
       ],
       series: [
         {},
-        ...settings.series.map(({ title, colour }) => {
-          return { label: title, stroke: colour, width: 1.5, points: { show: single, size: 5 } };
+        ...series.map(({ title: label, colour: stroke }) => {
+          return { label, stroke, width: 1.5, points: { show: single, size: 5 } };
         }),
       ],
-      hooks: { setCursor: [(self) => settings.onPlace?.(self.cursor.idx ?? null)] },
+      hooks: { setCursor: [(self) => onPlace?.(self.cursor.idx ?? null)] },
     },
-    [Float64Array.from(settings.x), ...settings.series.map(({ values }) => gaps(values))],
+    [
+      places ?? Float64Array.from({ length: x.length }, (_, at) => at),
+      ...series.map(({ values }) => gaps(values)),
+    ],
     target,
   );
   return () => plot.destroy();

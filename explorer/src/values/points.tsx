@@ -37,10 +37,7 @@ export function addPoint(points: readonly Point[], point: Point): void {
   else write([...points, point]);
 }
 
-/**
- * The means of values over all dimensions but one. `weights` are those of the places along the dimension `across`.
- * A place without a value has no weight.
- */
+/** Means over all dimensions but one, with weights along the dimension `across`. No value has no weight. */
 export function meansAlong(
   values: Float64Array,
   shape: Shape,
@@ -74,13 +71,8 @@ function partOf(node: ArrayNode, coordinates: PointsProps["coordinates"], slice:
           .map((north) => Math.cos((north * Math.PI) / 180))
       : undefined;
   const label = (d: number, at: number): string => coordinates.get(d)?.label(at) ?? String(at);
-  const ends = plane.map((d) => [
-    dimensionName(node, d),
-    label(d, nth(part.start, d)),
-    "to",
-    label(d, nth(part.stop, d) - 1),
-  ]);
-  const name = `mean of ${ends.map((words) => words.join(" ")).join(", ")}`;
+  const ends = plane.map((d) => `${label(d, nth(part.start, d))} to ${label(d, nth(part.stop, d) - 1)}`);
+  const name = `mean of ${plane.map((d, at) => `${dimensionName(node, d)} ${ends[at]}`).join(", ")}`;
   return { part, across, weights, name: weights ? `${name}, weighted by the cosine of latitude` : name };
 }
 

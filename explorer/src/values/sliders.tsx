@@ -13,7 +13,7 @@ import { count } from "../page/text";
 interface FixedProps {
   readonly node: ArrayNode;
   readonly shape: Shape;
-  readonly slice: Slice;
+  readonly slice: Pick<Slice, "x" | "y"> & { readonly index: readonly number[] };
   readonly what: string;
   readonly coordinates?: ReadonlyMap<number, Coordinate>;
   /** The coordinates are not there yet: nobody can type one. */
@@ -25,38 +25,34 @@ interface FixedProps {
 
 export function Fixed(props: FixedProps): VNode | null {
   const { node, shape, slice, what, coordinates, waiting = false, playing, onIndex, onPlay } = props;
-  const others = shape
-    .map((_, dimension) => dimension)
-    .filter((dimension) => dimension !== slice.x && dimension !== slice.y && nth(shape, dimension) > 1);
+  const others = [...shape.keys()].filter((d) => d !== slice.x && d !== slice.y && nth(shape, d) > 1);
   if (!others.length) return null;
-  const set = (dimension: number, at: number): void =>
-    onIndex(slice.index.map((old, other) => (other === dimension ? at : old)));
   return (
     <div class="sliders">
-      {others.map((dimension) => {
-        const at = nth(slice.index, dimension);
-        const length = nth(shape, dimension);
-        const decoded = coordinates?.get(dimension);
-        const name = dimensionName(node, dimension);
+      {others.map((d) => {
+        const [at, length] = [nth(slice.index, d), nth(shape, d)];
+        const decoded = coordinates?.get(d);
+        const name = dimensionName(node, d);
+        const set = (index: number): void => onIndex(slice.index.with(d, index));
         const place = { name, at, length, text: decoded ? decoded.label(at) : String(at) };
-        const isPlaying = playing === dimension;
+        const isPlaying = playing === d;
         const hint = decoded ? `${decoded.clock ? "A date" : "A value"}, or # and an index` : "An index";
         const enter = (text: string): string | void => {
           const index = text === place.text ? at : typedIndex(text, length, name, decoded);
           if (typeof index === "string") return `${index} Shown: ${place.text}.`;
-          set(dimension, index);
+          set(index);
         };
         const label = `${name}: ${hint}`;
         const entry = { label, value: place.text, size: 14, disabled: waiting, title: hint, onEnter: enter };
         return (
           <Slider
-            key={dimension}
+            key={d}
             {...place}
             along={name}
             label={`${what} along ${name}`}
             isPlaying={isPlaying}
-            {...(onPlay ? { onPlay: () => onPlay(isPlaying ? -1 : dimension) } : {})}
-            onPlace={(index) => set(dimension, index)}
+            {...(onPlay ? { onPlay: () => onPlay(isPlaying ? -1 : d) } : {})}
+            onPlace={set}
           >
             <Entry key={`${at} ${place.text}`} isUnlabelled isEager {...entry} />
             <span class="quiet">
@@ -114,10 +110,10 @@ type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line
 /** The dimensions of a plane. */
 export function Axes({ node, grid, line = false }: AxesProps): VNode {
   const slice = parseSlice(grid, route.value.query);
-  const options = grid.map(
-    (length, dimension) =>
-      [String(dimension), `${dimensionName(node, dimension)} (${count(length)})`] as const,
-  );
+  const options = grid.map((length, d): [string, string] => [
+    String(d),
+    `${dimensionName(node, d)} (${count(length)})`,
+  ]);
   const select = (change: { x?: number; y?: number }): void => {
     const next = { ...slice, ...change };
     // Choosing the dimension of the other axis exchanges both

@@ -1,7 +1,4 @@
-/**
- * Derived arrays of a version: what is made of what, and what is behind. The definitions are attributes of
- * arrays of Frazil itself.
- */
+/** Derived arrays of a version: what is made of what, and what is behind. Attributes of Frazil's own arrays say it. */
 
 import { attributes, isArray, isHidden } from "../array/nodes";
 import { type Properties, record } from "../base/lists";

@@ -32,10 +32,7 @@ type Names = ReadonlyMap<number, readonly string[]>;
 
 const FILTER = /(author|after|before):("[^"]*"|\S+)/gi;
 
-/**
- * The places of the graph whose commits match: all words in message, id, author or names;
- * `author:jo after:2024-02 before:2024-03-01` narrow it.
- */
+/** The places of commits with all words in message, id, author or names; `author:jo after:2024-02` narrow it. */
 export function search(history: History, text: string, names: Names): Int32Array {
   let who = "";
   let [after, before] = [-Infinity, Infinity];

@@ -66,10 +66,7 @@ export function mergedRows(repository: Repository, row: number): number[] {
     : [];
 }
 
-/**
- * The commits that came with a merge and their records, newest first, with other merges at the end;
- * undefined if one record is missing.
- */
+/** The commits that came with a merge, newest first, other merges last; undefined if one record is missing. */
 export async function commitsOfMerge(
   repository: Repository,
   merge: number,
@@ -99,10 +96,7 @@ export async function commitsOfMerge(
   return isWhole ? records : undefined;
 }
 
-/**
- * Coordinates that a commit without a record changed, by the references of two versions; undefined if they
- * cannot say.
- */
+/** Coordinates that a commit without a record changed, by the references of two versions, if these can say it. */
 async function changedByReferences(
   repository: Repository,
   { row, id }: Commit,

@@ -46,13 +46,8 @@ interface Answer extends Partial<Rehearsal> {
 
 const MOST = 200; // lines of a plan
 
-type FieldProps = {
-  label: string;
-  value: string;
-  placeholder?: string;
-  required?: boolean;
-  onText: (text: string) => void;
-};
+type Hints = Partial<Pick<HTMLInputElement, "placeholder" | "required">>;
+type FieldProps = Hints & { label: string; value: string; onText: (text: string) => void };
 
 const Field = ({ label, onText, ...rest }: FieldProps): VNode => (
   <label class="field">

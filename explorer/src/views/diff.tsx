@@ -174,10 +174,7 @@ type ArrayDiffProps = Pair & { readonly old: ArrayNode; readonly now: ArrayNode 
 
 const MOST_CHUNKS = 32; // that a search compares: a writer may write chunks again with the same values
 
-/**
- * The first cell of a chunk that differs: its corner, if the chunk has too many values to compare; undefined
- * if none differs.
- */
+/** The first cell of a chunk that differs; its corner, if it has too many values; undefined if none differs. */
 async function firstDifference(
   { reader, before, after, old, now }: ArrayDiffProps,
   coords: Shape,
@@ -238,10 +235,7 @@ function ValueDiff({ changes, ...pair }: ArrayDiffProps & { changes: TableDiffer
 export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
 type NodeDifference = { readonly path: string; readonly change: NodeChange };
 
-/**
- * `data` holds the ids of arrays whose chunks changed; undefined if nobody recorded it: then all arrays may
- * have changed.
- */
+/** `data` has the ids of arrays whose chunks changed; without a record it is undefined, and all may have changed. */
 export function compareNodes(
   before: Snapshot,
   after: Snapshot,

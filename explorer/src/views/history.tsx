@@ -64,7 +64,7 @@ export function History({ reader }: { reader: Reader }): VNode {
   const select = (index: number): void => setQuery({ at: history.id(rowAt(index)) });
   return (
     <div class="split history">
-      <section class="pane" aria-label="Commits">
+      <section class="pane fill" aria-label="Commits">
         <div class="bar">
           <input
             type="search"
@@ -260,10 +260,7 @@ export interface Lanes {
   turn(at: number): number;
 }
 
-/**
- * `rows` are the parents of the rows of a history, which come before their children. `first` is the row
- * whose line of parents gets lane 0, `tips` are the rows with names.
- */
+/** `rows` are the parents of rows, which come earlier. The line of `first` gets lane 0; `tips` are rows with names. */
 export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>): Lanes {
   const length = rows.length;
   const turn = (at: number): number => length - 1 - at;
@@ -302,10 +299,7 @@ export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>
   return { length, lane, parent, members, named, turn };
 }
 
-/**
- * The lines that cross the places from `start` to `stop`: child places. At most one per lane, and those that
- * begin between.
- */
+/** The children of the lines across the places from `start` to `stop`: one per lane, and those that begin there. */
 export function linesBetween(lanes: Lanes, start: number, stop: number, width: number): number[] {
   const children: number[] = [];
   for (let own = 0; own < Math.min(width, lanes.members.length); own++) {

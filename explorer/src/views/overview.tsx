@@ -169,27 +169,19 @@ function ArrayFacts({ node }: { node: ArrayNode }): VNode {
   const each = size ? `, ${bytes(product(node.chunkShape) * size)} each` : "";
   const places = `grid ${grid.map(count).join(" × ")} = ${plural(product(grid), "place")}`;
   const chunks = `${node.chunkShape.map(count).join(" × ")}${each}; ${places}`;
+  const lines = codecs(node).map((line) => <li key={line}>{line}</li>);
   return (
-    <>
-      <Facts
-        rows={[
-          ["Shape", shapeText(node)],
-          ["Type", node.dtype],
-          ["Chunks", node.shape.length ? chunks : "one"],
-          size !== undefined && ["Size in memory", bytes(product(node.shape) * size)],
-          ["Fill value", <Value of={node.document["fill_value"]} dtype={node.dtype} />],
-          [
-            "Codecs",
-            <ol class="plain">
-              {codecs(node).map((line) => (
-                <li key={line}>{line}</li>
-              ))}
-            </ol>,
-          ],
-          ["Node id", <code>{node.id}</code>],
-        ]}
-      />
-    </>
+    <Facts
+      rows={[
+        ["Shape", shapeText(node)],
+        ["Type", node.dtype],
+        ["Chunks", node.shape.length ? chunks : "one"],
+        size !== undefined && ["Size in memory", bytes(product(node.shape) * size)],
+        ["Fill value", <Value of={node.document["fill_value"]} dtype={node.dtype} />],
+        ["Codecs", <ol class="plain">{lines}</ol>],
+        ["Node id", <code>{node.id}</code>],
+      ]}
+    />
   );
 }
 
