@@ -16,10 +16,13 @@ const LONGEST = 500_000; // values of a coordinate
 /** The coordinate of a dimension, with the edges of its cells if the repository has them. */
 export interface Coordinate extends Decoded {
   readonly name: string;
-  readonly isLongitude: boolean;
-  readonly isLatitude: boolean;
+  readonly isLongitude?: boolean;
+  readonly isLatitude?: boolean;
   readonly edges?: Float64Array;
 }
+
+/** The coordinates of an array by the places of their dimensions. */
+export type Coordinates = ReadonlyMap<number, Coordinate>;
 
 export interface Axis {
   readonly title: string;
@@ -110,17 +113,10 @@ export function affine(snapshot: Snapshot, node: ArrayNode, d: number): Coordina
   const middle = registration === "node" ? 0 : 0.5;
   const values = Float64Array.from({ length }, (_, at) => first + (at + middle) * size);
   const label = (at: number): string => number(values[at] ?? NaN);
-  return {
-    name: dimensionName(node, d),
-    isLongitude: false,
-    isLatitude: false,
-    shape: [length],
-    values,
-    label,
-  };
+  return { name: dimensionName(node, d), shape: [length], values, label };
 }
 
-const EMPTY: ReadonlyMap<number, Coordinate> = new Map();
+const EMPTY: Coordinates = new Map();
 
 /** Pairs of bounds as edges, if each cell begins where the one before ends. */
 function joined({ values, clock }: Decoded, of: Decoded): Float64Array | undefined {
@@ -142,7 +138,7 @@ interface AxisOptions {
 
 export function axisOf(
   node: ArrayNode,
-  coordinates: ReadonlyMap<number, Coordinate>,
+  coordinates: Coordinates,
   part: Box,
   d: number,
   { isVertical = false, isTurned: stated }: AxisOptions = {},

@@ -121,15 +121,14 @@ export const symmetric = ([low, high]: Limits): Limits => {
 export const diverging = ([low, high]: Limits): boolean =>
   low < 0 && high > 0 && Math.min(-low, high) > 0.2 * Math.max(-low, high);
 
-type Pixels = Uint32Array;
-
 /** Values to pixels. What is not a number stays transparent. */
-export function paint(values: Float64Array, [low, high]: Limits, colours: Pixels, pixels: Pixels): void {
-  const scale = 255 / (high - low);
+export function paint(values: Float64Array, [low, high]: Limits, colours: Uint32Array) {
+  const [scale, pixels] = [255 / (high - low), new Uint32Array(values.length)];
   for (let at = 0; at < pixels.length; at++) {
     const where = (f64(values, at) - low) * scale;
     pixels[at] = Number.isNaN(where) ? 0 : u32(colours, where <= 0 ? 0 : where >= 255 ? 255 : where | 0);
   }
+  return pixels;
 }
 
 /** Round numbers between two limits for an axis. */

@@ -182,8 +182,10 @@ export interface Level {
   readonly place: number;
 }
 
+type Levels = readonly [Level, ...Level[]];
+
 /** An array and the coarser levels of the pyramid to which it belongs, the finest one first. */
-export function levelsFrom(snapshot: Snapshot, node: ArrayNode): readonly [Level, ...Level[]] {
+export function levelsFrom(snapshot: Snapshot, node: ArrayNode): Levels {
   const own: Level = { node, ratio: node.shape.map(() => 1), place: 0 };
   for (const path of around(node.path)) {
     const group = snapshot.node(path);
@@ -206,11 +208,7 @@ export function levelsFrom(snapshot: Snapshot, node: ArrayNode): readonly [Level
 }
 
 /** The coarsest level with as many elements along an axis of a slice as a screen has pixels; else the finest. */
-export function levelFor(
-  [finest, ...coarser]: readonly [Level, ...Level[]],
-  slice: Slice,
-  pixels: number,
-): Level {
+export function levelFor([finest, ...coarser]: Levels, slice: Slice, pixels: number): Level {
   const length = ({ ratio }: Level, d: number): number =>
     ((slice.to[d] ?? 0) - (slice.from[d] ?? 0)) / (ratio[d] ?? 1);
   return (

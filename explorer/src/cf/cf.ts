@@ -124,10 +124,7 @@ const complexText = (real: number, imaginary: number): string =>
   `${numberText(real, true)}${imaginary < 0 ? "-" : "+"}${numberText(Math.abs(imaginary), true)}i`;
 
 /** The elements of damaged chunks have no value. */
-export function withoutLost(
-  values: Float64Array | string[],
-  { shape, lost = [] }: Pick<Region, "shape" | "lost">,
-): void {
+export function withoutLost(values: Decoded["values"], { shape, lost = [] }: Omit<Region, "raw">): void {
   const steps = strides(shape);
   for (const { start, count } of lost) {
     const size = product(count);

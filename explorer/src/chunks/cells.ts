@@ -1,7 +1,7 @@
 /** The map of the chunks of an array as cells, and their colours. */
 
 import { table as colourTable } from "../array/colour";
-import { f64, i32, nth, type Shape, u32 } from "../base/lists";
+import { f64, nth, type Shape, u32 } from "../base/lists";
 import type { ChunkTable } from "../format/types";
 import { statistics } from "../values/numbers";
 
@@ -63,25 +63,16 @@ export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, in
   };
 }
 
-/** Colour of each cell by a number in 0..255 per row, or -1 for `plain`. */
-export function paintCells(
-  cells: Cells,
-  shade: (row: number) => number,
-  colours: Uint32Array,
-  missing: number,
-  plain: number,
-  pixels: Uint32Array,
-): void {
-  const { rows, length } = cells;
-  for (let cell = 0; cell < pixels.length; cell++) {
-    const row = i32(rows, cell);
-    const at = row ? shade(row - 1) : -1;
-    pixels[cell] = cell >= length ? 0 : !row ? missing : at < 0 ? plain : u32(colours, at);
-  }
-}
-
 /** A colour of each chunk: a place among `colours`, or -1 where nothing is known. */
 export type Shade = { readonly colours: Uint32Array; shade(row: number): number };
+
+/** The colours of cells as pixels. `plain` is the colour of chunks of which nothing is known. */
+export function paintCells({ rows, length }: Cells, of: Shade, missing: number, plain: number) {
+  return Uint32Array.from(rows, (row, cell) => {
+    const at = row ? of.shade(row - 1) : -1;
+    return cell >= length ? 0 : !row ? missing : at < 0 ? plain : u32(of.colours, at);
+  });
+}
 
 /** Colours of a column of numbers, one for each row of a table, with their limits. */
 export function columnShade(values: Float64Array): Shade & { readonly low: number; readonly high: number } {

@@ -83,8 +83,7 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
     [colour, table, facts.value, css("page")],
   );
   const image = useMemo(() => {
-    const pixels = new Uint32Array(cells.width * cells.height);
-    paintCells(cells, shown.shade, shown.colours, pixel(css("missing")), pixel(css("plain")), pixels);
+    const pixels = paintCells(cells, shown, pixel(css("missing")), pixel(css("plain")));
     return canvasOf(pixels, cells.width, cells.height);
   }, [cells, shown]);
   const choice = parseCell(query.cell, grid);

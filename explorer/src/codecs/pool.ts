@@ -31,16 +31,13 @@ class Workers {
   private readonly members: Member[] = [];
   private next = 0;
 
-  constructor(
-    private start: (() => Worker) | undefined,
-    private readonly count: number,
-  ) {}
+  constructor(private start?: () => Worker) {}
 
   /** The worker with the least to do; undefined if the page has none. */
   private member(): Member | undefined {
     const idle = this.members.find(({ waiting }) => waiting.size === 0);
     if (idle) return idle;
-    if (this.start && this.members.length < this.count) {
+    if (this.start && this.members.length < COUNT) {
       const member: Member = { worker: this.start(), waiting: new Map(), hasAnswered: false };
       member.worker.onmessage = ({ data }: MessageEvent<Reply>) => {
         member.hasAnswered = true;
@@ -108,11 +105,11 @@ class Workers {
 class WorkerFailure extends Error {}
 
 const COUNT = Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1));
-let current = new Workers(undefined, COUNT);
+let current = new Workers();
 
-/** Sets how workers start. Without a call, and with undefined, the page decodes in place. */
-export function useWorkers(start: (() => Worker) | undefined): void {
-  current = new Workers(start, COUNT);
+/** Sets how workers start. Without a call, and without `start`, the page decodes in place. */
+export function useWorkers(start?: () => Worker): void {
+  current = new Workers(start);
 }
 
 export const pool = (): Workers => current;

@@ -101,23 +101,6 @@ export async function patientFetch(
   }
 }
 
-async function fetchRange(
-  url: string,
-  start: number,
-  end: number,
-  checksum: string | undefined,
-  signal?: AbortSignal,
-): Promise<Uint8Array> {
-  const response = await patientFetch(url, { Range: `bytes=${start}-${end - 1}` }, signal);
-  if (response.status === 404) throw notFound(`${url} does not exist: the chunk that refers to it is lost`);
-  if (response.status === 401 || response.status === 403)
-    throw forbidden(`${url} is not public (status ${response.status})`);
-  if (!response.ok) throw networkFailure(`${url}: status ${response.status}`);
-  checkUnchanged(url, response.headers, checksum);
-  const data = new Uint8Array(await response.arrayBuffer());
-  return response.status === 206 ? data : data.subarray(start, end);
-}
-
 function exactly(data: Uint8Array, size: number, what: string): Uint8Array {
   if (data.length !== size)
     throw wrongFormat(`${what} ends within a chunk: ${data.length} of ${size} bytes are there`);
@@ -144,8 +127,15 @@ export async function readBytes(
     return exactly(data, end - start, key);
   }
   // The source may know other containers
-  const data =
-    (await source.external?.(absoluteLocation(ref.location, configuration), first, last)) ??
-    (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
-  return exactly(data, end - start, ref.location);
+  const known = await source.external?.(absoluteLocation(ref.location, configuration), first, last);
+  if (known) return exactly(known, end - start, ref.location);
+  const url = httpUrl(ref.location, configuration);
+  const response = await patientFetch(url, { Range: `bytes=${first}-${last - 1}` }, signal);
+  const { status } = response;
+  if (status === 404) throw notFound(`${url} does not exist: the chunk that refers to it is lost`);
+  if (status === 401 || status === 403) throw forbidden(`${url} is not public (status ${status})`);
+  if (!response.ok) throw networkFailure(`${url}: status ${status}`);
+  checkUnchanged(url, response.headers, ref.checksum);
+  const data = new Uint8Array(await response.arrayBuffer());
+  return exactly(status === 206 ? data : data.subarray(first, last), end - start, ref.location);
 }

@@ -15,6 +15,7 @@ import type {
   ChunkTable,
   ManifestPart,
   Node,
+  Progress,
   Snapshot,
   Source,
 } from "./types";
@@ -174,7 +175,7 @@ export class SnapshotView implements Snapshot {
     return this.files.get(id, load, ({ flat }) => flat.bytes.length);
   }
 
-  async chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkColumns> {
+  async chunks(path: string, onProgress?: Progress): Promise<ChunkColumns> {
     const node = this.array(path);
     const refs = this.manifests(path);
     const columns = new ChunkColumns(node.shape.length);

@@ -62,9 +62,8 @@ type Columns = ReturnType<typeof columnsIn>;
 /** Decodes the columns of an array; undefined if the file has none for it. */
 async function columnsOf(
   data: Uint8Array,
-  manifest: string,
+  { id, count }: Origin,
   nodeId: string,
-  count: number,
 ): Promise<Columns | undefined> {
   if (text(data.subarray(0, MAGIC.length)) !== MAGIC) throw new RangeError("other bytes");
   const body = data.subarray(BODY);
@@ -74,7 +73,7 @@ async function columnsOf(
     throw new RangeError("another checksum");
   const length = viewOf(body).getUint32(0, true);
   const document = JSON.parse(text(body.subarray(4, 4 + length))) as { manifest: string; arrays: Header[] };
-  if (document.manifest !== manifest) throw new RangeError("it belongs to another manifest");
+  if (document.manifest !== id) throw new RangeError("it belongs to another manifest");
   let start = 4 + length;
   for (const header of document.arrays) {
     const frame = body.subarray(start, start + header.size);
@@ -130,13 +129,8 @@ export async function readStatistics(
   signal?: AbortSignal,
 ): Promise<ChunkStatistics> {
   const column = (): Float64Array => new Float64Array(table.length).fill(NaN);
-  const out: ChunkStatistics = {
-    minimum: column(),
-    maximum: column(),
-    mean: column(),
-    gaps: column(),
-    notes: [],
-  };
+  const [minimum, maximum, mean, gaps] = [column(), column(), column(), column()];
+  const out: ChunkStatistics = { minimum, maximum, mean, gaps, notes: [] };
   const { shape, chunkShape, edges } = node;
   const extent = (at: number, d: number): number =>
     edges?.[d]?.[at] ?? Math.min(nth(chunkShape, d), nth(shape, d) - at * nth(chunkShape, d));
@@ -148,7 +142,7 @@ export async function readStatistics(
     const data = await source.get(key);
     if (!data?.length) return; // a server answers with an empty file
     try {
-      const columns = await columnsOf(data, origin.id, node.id, origin.count);
+      const columns = await columnsOf(data, origin, node.id);
       if (columns) add(out, columns, origin, sizeOf);
     } catch (error) {
       out.notes.push(formatError(key, error).message);

@@ -60,12 +60,14 @@ export interface ArrayNode extends Node {
   readonly edges?: number[][];
 }
 
+export type Progress = (done: number, total: number) => void;
+
 export interface Snapshot {
   readonly id: string;
   readonly nodes: Node[]; // sorted by path
   node(path: string): Node | undefined;
   /** All references of an array as columns. Missing chunks have no row. */
-  chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkTable>;
+  chunks(path: string, onProgress?: Progress): Promise<ChunkTable>;
   /** What Frazil stored about the elements of the chunks of a table of `chunks`. */
   statistics(path: string, table: ChunkTable, signal?: AbortSignal): Promise<ChunkStatistics>;
   /** The manifests of an array. Without a request. */

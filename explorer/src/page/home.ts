@@ -34,8 +34,9 @@ export interface Folder {
   open(name: string): Promise<Reader>;
 }
 
-/** An array of a version, as views get it. */
-export type ArrayProps = { readonly reader: Reader; readonly snapshot: Snapshot; readonly node: ArrayNode };
+/** An array of a version, and as views get it. */
+export type Target = { readonly snapshot: Snapshot; readonly node: ArrayNode };
+export type ArrayProps = Target & { readonly reader: Reader };
 
 /** The values of a part of an array, of the whole without `part`, and what of it is lost. */
 export async function valuesOf(
@@ -108,11 +109,7 @@ const TOKEN = "frazil-token";
 const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent whole
 
 /** An item that the browser stores; null if the page is in a frame that may not store any. */
-export function stored(
-  storage: `${"local" | "session"}Storage`,
-  name: string,
-  value?: string,
-): string | null {
+export function stored(storage: "localStorage" | "sessionStorage", name: string, value?: string) {
   try {
     if (value !== undefined) globalThis[storage].setItem(name, value);
     return globalThis[storage].getItem(name);

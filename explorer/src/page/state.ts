@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useCallback, useLayoutEffect, useState } from "preact/hooks";
 import { ExplorerError, notFound, reasonOf, wrongFormat } from "../base/errors";
-import type { Repository, Snapshot } from "../format/types";
+import type { Progress, Repository, Snapshot } from "../format/types";
 import type { Reader } from "./home";
 import { HOME, parseRoute, resolve, type Route, writeRoute } from "./route";
 
@@ -102,7 +102,7 @@ export async function snapshotOf(repository: Repository, version: string): Promi
 
 /** Loads a value whenever `keys` change. `keep` keeps the former value on the screen meanwhile. `order` says when. */
 export function useLoad<T>(
-  load: (signal: AbortSignal, progress: (done: number, total: number) => void) => Promise<T>,
+  load: (signal: AbortSignal, progress: Progress) => Promise<T>,
   keys: unknown[],
   keep = false,
   order = first,
@@ -119,7 +119,7 @@ export function useLoad<T>(
       busy: true,
     }));
     const current = (): boolean => !control.signal.aborted;
-    const progress = (done: number, total: number): void =>
+    const progress: Progress = (done, total) =>
       void (current() && setState((former) => ({ ...former, progress: total ? done / total : 0 })));
     order(() => load(control.signal, progress), control.signal).then(
       (value) => current() && setState({ value, busy: false, keys }),

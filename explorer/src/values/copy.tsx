@@ -2,26 +2,22 @@
 
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import { axisOf, type Coordinate } from "../array/axes";
+import { axisOf, type Coordinates } from "../array/axes";
 import { dimensionName, isArray } from "../array/nodes";
 import { nth } from "../base/lists";
 import { timeText } from "../cf/calendar";
 import type { Snapshot } from "../format/types";
+import type { Target } from "../page/home";
 import { notice } from "../page/state";
 import { last, parent } from "../page/text";
-import type { PictureSet, Plane, Target } from "./picture";
+import type { PictureSet, Plane } from "./picture";
 
-type Coordinates = ReadonlyMap<number, Coordinate>;
 type Shown = Pick<PictureSet, "snapshot" | "plane" | "coordinates">;
 const text = (of: string): string => JSON.stringify(of); // of Python
 const word = (of: string): string => `'${of.replaceAll("'", "'\\''")}'`; // of a shell
 
 /** Lines of code that read what a plane shows, or its difference from an older version, by their titles. */
-export function linesOf(
-  location: string,
-  { snapshot, plane, coordinates }: Shown,
-  base?: Target,
-): string[][] {
+export function linesOf(location: string, { snapshot, plane, coordinates }: Shown, base?: Target) {
   const { node, box, slice } = plane;
   const isShown = (d: number): boolean => d === slice.x || d === slice.y;
   const part = box.start.map((low, d) => {

@@ -2,7 +2,7 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { axisOf, type Coordinate, differenceScale, NUMBERS, scaleOf, useCoordinates } from "../array/axes";
+import { axisOf, type Coordinates, differenceScale, NUMBERS, scaleOf, useCoordinates } from "../array/axes";
 import { type Limits, MAPS, robust } from "../array/colour";
 import { arrayNear, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
 import {
@@ -25,7 +25,7 @@ import type { Located } from "../earth/geolocation";
 import { type EarthReference, earthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
-import { type ArrayProps, type Reader, valuesOf } from "../page/home";
+import { type ArrayProps, type Reader, type Target, valuesOf } from "../page/home";
 import {
   Choice,
   Entry,
@@ -43,7 +43,7 @@ import { resolve } from "../page/route";
 import { type Load, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, plural, short } from "../page/text";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
-import { limitOf, Picture, type PictureSet, type Plane, type Target } from "./picture";
+import { limitOf, Picture, type PictureSet, type Plane } from "./picture";
 import {
   aheadOf,
   MEMORY,
@@ -385,7 +385,7 @@ function versionText({ repository }: Reader, id = ""): string {
 function useLocated(
   array: ArrayProps,
   reference: EarthReference | undefined,
-  coordinates: ReadonlyMap<number, Coordinate> | undefined,
+  coordinates: Coordinates | undefined,
   part: Box,
   { x, y }: Slice,
 ): Load<{ key: string; located: Located } | undefined> {
@@ -402,15 +402,8 @@ function useLocated(
         const { values, shape } = await valuesOf({ ...array, node: cells }, box, signal);
         return plane(values as Float64Array, shape, across ?? -1, down ?? -1);
       };
-      return {
-        key,
-        located: await locate(
-          reference,
-          axisOf(node, coordinates, part, x),
-          axisOf(node, coordinates, part, y),
-          read,
-        ),
-      };
+      const [across, down] = [axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y)];
+      return { key, located: await locate(reference, across, down, read) };
     },
     [reference, coordinates, key, x, y],
     true,

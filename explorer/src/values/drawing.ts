@@ -14,6 +14,9 @@ const AXIS_SIDES = 26;
 const BAR_SIDES = 52;
 const NARROW = 480; // pixels
 
+/** A rectangle of a canvas. */
+export type Room = Readonly<Record<"left" | "top" | "width" | "height", number>>;
+
 /** The colours of numbers, the name of the numbers, and round values for a colour bar. */
 export interface Bar extends Pick<Scale, "ticks"> {
   readonly limits: Limits;
@@ -57,14 +60,9 @@ export const narrowBar = (ticks: Bar["ticks"], limits: Limits, width: number): n
   width < NARROW ? Math.min(barWidth(ticks, limits) - 12, width / 3) : barWidth(ticks, limits);
 
 /** The colour bar: 14 pixels, then numbers and title. */
-export function drawBar(
-  context: Context,
-  { colours, limits, title, ticks }: Bar,
-  left: number,
-  top: number,
-  height: number,
-  width = barWidth(ticks, limits),
-): void {
+export function drawBar(context: Context, { colours, limits, title, ticks }: Bar, room: Room): void {
+  const { left, top, width, height } = room;
+  const isWide = width >= barWidth(ticks, limits); // the title has a place
   for (let at = 0; at < 128; at++) {
     context.fillStyle = cssColour(u32(colours, 255 - at * 2));
     context.fillRect(left, top + (at / 128) * height, 14, height / 128 + 1);
@@ -81,12 +79,12 @@ export function drawBar(
     if (where > edge - 13) continue;
     edge = where;
     context.fillText(
-      fit(context, text, width - (width >= barWidth(ticks, limits) ? BAR_SIDES : 38)),
+      fit(context, text, width - (isWide ? BAR_SIDES : 38)),
       left + 20,
       clamp(where, top + 6, top + height - 6),
     );
   }
-  if (width >= barWidth(ticks, limits)) upwards(context, title, left + width - 24, top, height);
+  if (isWide) upwards(context, title, left + width - 24, top, height);
 }
 
 /** A point that a person chose, with two rings, so that it shows on all colours. */
@@ -140,10 +138,8 @@ function extent(values: Float64Array): Limits {
   return [Math.min(first, last), Math.max(first, last)];
 }
 
-type Frame = { readonly left: number; readonly top: number; readonly width: number; readonly height: number };
-
 /** A frame with the labels and the titles of both axes. */
-export function drawAxes(context: Context, x: Axis, y: Axis, { left, top, width, height }: Frame): void {
+export function drawAxes(context: Context, x: Axis, y: Axis, { left, top, width, height }: Room): void {
   context.strokeStyle = css("quiet");
   context.lineWidth = 1;
   context.strokeRect(left - 0.5, top - 0.5, width + 1, height + 1);

@@ -125,10 +125,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
   const imageOf = (of: Float64Array): HTMLCanvasElement => {
     const behind = backdrop?.values ?? new Float64Array();
     const valueOf = (cell: number): number => (cell >= 0 ? of[cell] : behind[-2 - cell]) ?? NaN;
-    const screen = Float64Array.from(cells, valueOf);
-    const pixels = new Uint32Array(columns * rows);
-    paint(screen, limits, colours, pixels);
-    return canvasOf(pixels, columns, rows);
+    return canvasOf(paint(Float64Array.from(cells, valueOf), limits, colours), columns, rows);
   };
   const keys = [cells, backdrop?.values, limits[0], limits[1], colours];
   const image = useMemo(() => imageOf(values), [values, ...keys]);
@@ -163,7 +160,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio))
         drawMark(context, mark, spot[0], spot[1]);
     }
-    drawBar(context, props, width + 16, 8, height - 16, bar);
+    drawBar(context, props, { left: width + 16, top: 8, width: bar, height: height - 16 });
   };
   const use = ([x, y]: Place, action: PlaneProps["onPlace"]): void => {
     const place = projection.invert?.([x, y]) ?? [NaN, NaN];

@@ -59,8 +59,7 @@ export function Image(props: ImageProps): VNode {
   const isDrawn = (x.edges && x.isUneven) || (y.edges && y.isUneven);
   const [columns, rows] = isDrawn ? [Math.round(room.width), Math.round(room.height)] : [x.length, y.length];
   const imageOf = (of: Float64Array): HTMLCanvasElement => {
-    const pixels = new Uint32Array(columns * rows);
-    paint(isDrawn ? onScreen(of, x, y, columns, rows) : of, limits, colours, pixels);
+    const pixels = paint(isDrawn ? onScreen(of, x, y, columns, rows) : of, limits, colours);
     return enlarged(canvasOf(pixels, columns, rows), room.width, room.height);
   };
   const keys = [x, y, limits[0], limits[1], colours, columns, rows, room.width, room.height];
@@ -96,7 +95,7 @@ export function Image(props: ImageProps): VNode {
       context.drawImage(side, 0, 0, room.width, room.height);
     });
     drawAxes(context, x, y, { left, top, ...room });
-    drawBar(context, props, left + room.width + 16, top, room.height, bar);
+    drawBar(context, props, { left: left + room.width + 16, top, width: bar, height: room.height });
     for (const mark of marks) {
       const [across, down] = [x.centre(mark.column), y.centre(mark.row)];
       drawMark(context, mark, left + across * room.width, top + down * room.height);

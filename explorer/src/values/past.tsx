@@ -7,7 +7,7 @@ import { unsupported } from "../base/errors";
 import { f64, i32, nth, product } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import { parallel } from "../codecs/pool";
-import type { Changes, Selection } from "../format/types";
+import type { Changes, Progress, Selection } from "../format/types";
 import { css } from "../page/canvas";
 import { type ArrayProps, valuesOf } from "../page/home";
 import { CommitLink, Table, Wait } from "../page/parts";
@@ -18,7 +18,14 @@ import { statistics } from "./numbers";
 import { nodeOf } from "./play";
 import { ASK } from "./points";
 import { author } from "../versions/search";
-import { commitsBack, commitsOfMerge, FARTHEST, isCompaction, mergedRows } from "../versions/writers";
+import {
+  changeOf,
+  commitsBack,
+  commitsOfMerge,
+  FARTHEST,
+  isCompaction,
+  mergedRows,
+} from "../versions/writers";
 
 const MOST = 200; // commits that are shown
 
@@ -29,7 +36,7 @@ type Event = { readonly row: number; kind: string; text: string; value: number }
 export async function pastOf(
   { reader, snapshot, node }: ArrayProps,
   part: Selection,
-  progress: (done: number, total: number) => void,
+  progress: Progress,
   signal: AbortSignal,
 ): Promise<{ events: Event[]; end: string }> {
   const { repository } = reader;
@@ -43,12 +50,13 @@ export async function pastOf(
   const high = part.stop.map((at, d) => chunkAt(at - 1, d));
   const isAt = (place: Uint32Array): boolean =>
     place.every((at, d) => at >= nth(low, d) && at <= nth(high, d));
-  const kindOf = ({ newArrays, updatedArrays, updatedChunks }: Changes): string => {
-    if (newArrays.includes(node.id)) return "new array";
-    const { coords, count = 0 } = updatedChunks.find(({ nodeId }) => nodeId === node.id) ?? {};
+  const kindOf = (changes: Changes): string => {
+    const kind = changeOf(changes, node.id);
+    if (kind !== "written") return kind;
+    const { coords, count = 0 } = changes.updatedChunks.find(({ nodeId }) => nodeId === node.id) ?? {};
     for (let at = 0; coords && at < count; at++)
-      if (isAt(coords.subarray(at * low.length, (at + 1) * low.length))) return "written";
-    return updatedArrays.includes(node.id) ? "attributes" : "";
+      if (isAt(coords.subarray(at * low.length, (at + 1) * low.length))) return kind;
+    return changeOf({ ...changes, updatedChunks: [] }, node.id);
   };
   const isExpired = history.isCut || repository.ops.some(({ kind }) => kind === "ExpirationRan");
   const events: Event[] = [];

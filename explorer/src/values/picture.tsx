@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import { aspect, axisOf, type Coordinate, full as withUnit, inCelsius, type Scale } from "../array/axes";
+import { aspect, axisOf, type Coordinates, full as withUnit, inCelsius, type Scale } from "../array/axes";
 import {
   categoryTable,
   type Limits,
@@ -22,7 +22,7 @@ import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
 import type { View } from "../earth/projections";
 import { type EarthReference, goesNorth } from "../earth/reference";
-import type { ArrayNode, Snapshot } from "../format/types";
+import type { ArrayNode } from "../format/types";
 import { css } from "../page/canvas";
 import type { ArrayProps } from "../page/home";
 import { route, setQuery } from "../page/state";
@@ -34,8 +34,6 @@ import { Lines, ValueTable } from "./lines";
 import { allCategories, Numbers } from "./numbers";
 import { together } from "./play";
 import { addPoint, pointColour, Points } from "./points";
-
-export type Target = { readonly snapshot: Snapshot; readonly node: ArrayNode };
 
 export interface Plane {
   readonly node: ArrayNode;
@@ -63,7 +61,7 @@ export interface PictureSet extends ArrayProps {
   readonly plan: string;
   readonly plane: Plane;
   readonly shape: Shape;
-  readonly coordinates: ReadonlyMap<number, Coordinate>;
+  readonly coordinates: Coordinates;
   readonly places: Geolocation | undefined;
   readonly reference: EarthReference | undefined;
   /** The array of which `node` may be a coarser level. */
@@ -339,7 +337,6 @@ export function Picture(props: PictureProps): VNode {
           reader={reader}
           snapshot={snapshot}
           node={full}
-          shape={full.shape}
           slice={slice}
           coordinates={new Map([...coordinates].filter(([d]) => ratio[d] === 1))}
           points={points}

@@ -3,35 +3,24 @@
 import { useEffect } from "preact/hooks";
 import { isArray } from "../array/nodes";
 import { nth } from "../base/lists";
-import type { ArrayNode, Repository, Snapshot } from "../format/types";
+import type { ArrayNode, Progress, Repository, Snapshot } from "../format/types";
+import type { Target } from "../page/home";
 import { route, useLoad } from "../page/state";
-import { commitsBack } from "../versions/writers";
+import { changeOf, commitsBack } from "../versions/writers";
 
 /** What plays: a dimension, or one of these. */
 export const [NOTHING, VERSIONS] = [-1, -2];
 const MOST_COMMITS = 200;
 
 /** Ids of the commits that changed an array up to a version, oldest first. The version stands for its last change. */
-export async function versionsOf(
-  repository: Repository,
-  version: string,
-  node: string,
-  progress?: (done: number, total: number) => void,
-): Promise<string[]> {
+export async function versionsOf(repository: Repository, version: string, node: string, progress?: Progress) {
   const ids: string[] = [];
   let step = 0;
   for await (const { id, changes } of commitsBack(repository, version, MOST_COMMITS)) {
     progress?.(++step, MOST_COMMITS);
-    const isNew = changes?.newArrays.includes(node);
-    if (
-      !changes
-        ? step === 1
-        : isNew ||
-          changes.updatedArrays.includes(node) ||
-          changes.updatedChunks.some((item) => item.nodeId === node)
-    )
-      ids.push(id);
-    if (isNew || !changes) break;
+    const change = changes && changeOf(changes, node);
+    if (changes ? change : step === 1) ids.push(id);
+    if (!changes || change === "new array") break;
   }
   return (ids.length ? ids : [version]).reverse();
 }
@@ -55,10 +44,7 @@ export function useVersions(repository: Repository, snapshot: Snapshot, node: Ar
 }
 
 /** The same array in another version, perhaps under another name. */
-export function nodeOf(
-  snapshot: Snapshot,
-  { id }: ArrayNode,
-): { snapshot: Snapshot; node: ArrayNode } | undefined {
+export function nodeOf(snapshot: Snapshot, { id }: ArrayNode): Target | undefined {
   const node = snapshot.nodes.find((each) => each.id === id);
   return isArray(node) ? { snapshot, node } : undefined;
 }

@@ -2,7 +2,7 @@
 
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import { axisOf, type Coordinate, NUMBERS, scaleOf } from "../array/axes";
+import { axisOf, type Coordinates, NUMBERS, scaleOf } from "../array/axes";
 import { costOf, dimensionName, title } from "../array/nodes";
 import {
   box as boxOf,
@@ -59,7 +59,7 @@ export function meansAlong(
 }
 
 /** The part that a picture shows, with its name, and the weights of its latitudes where these are known. */
-function partOf(node: ArrayNode, coordinates: PointsProps["coordinates"], slice: Slice, along: number) {
+function partOf(node: ArrayNode, coordinates: Coordinates, slice: Slice, along: number) {
   const part = boxOf(node.shape, slice, Infinity);
   const plane = [slice.y, slice.x].filter((d) => d !== along);
   const across = plane.find((d) => coordinates.get(d)?.isLatitude);
@@ -77,9 +77,8 @@ function partOf(node: ArrayNode, coordinates: PointsProps["coordinates"], slice:
 }
 
 interface PointsProps extends ArrayProps {
-  readonly shape: Shape;
   readonly slice: Slice;
-  readonly coordinates: ReadonlyMap<number, Coordinate>;
+  readonly coordinates: Coordinates;
   readonly points: readonly Point[];
   nameOf(point: Point): string;
   /** A typed place as a point, or a sentence why there is none. */
@@ -90,7 +89,8 @@ interface PointsProps extends ArrayProps {
 }
 
 export function Points(props: PointsProps): VNode {
-  const { snapshot, node, shape, slice, coordinates, points, nameOf, typed, hint, hasMean } = props;
+  const { snapshot, node, slice, coordinates, points, nameOf, typed, hint, hasMean } = props;
+  const { shape } = node;
   const { query } = route.value;
   const add = (text: string): string | void => {
     const point = text === "" ? `Write ${hint}; or # and an index for each.` : typed(text);

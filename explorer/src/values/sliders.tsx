@@ -1,7 +1,7 @@
 /** Places on the dimensions that no axis shows: slider, typed value, play. */
 
 import type { ComponentChildren, VNode } from "preact";
-import type { Coordinate } from "../array/axes";
+import type { Coordinates } from "../array/axes";
 import { dimensionName } from "../array/nodes";
 import { parseSlice, type Slice, sliceQuery, typedIndex } from "../array/slices";
 import { nth, type Shape } from "../base/lists";
@@ -15,7 +15,7 @@ interface FixedProps {
   readonly shape: Shape;
   readonly slice: Pick<Slice, "x" | "y"> & { readonly index: readonly number[] };
   readonly what: string;
-  readonly coordinates?: ReadonlyMap<number, Coordinate>;
+  readonly coordinates?: Coordinates;
   /** The coordinates are not there yet: nobody can type one. */
   readonly waiting?: boolean;
   readonly playing?: number;

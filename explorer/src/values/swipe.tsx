@@ -2,6 +2,7 @@
 
 import type { VNode } from "preact";
 import { clamp } from "../base/lists";
+import type { Room } from "./drawing";
 
 /** The version on the right of the divider. */
 export interface Swipe {
@@ -11,8 +12,6 @@ export interface Swipe {
   readonly share: number;
   onShare(share: number, isAtRest: boolean): void;
 }
-
-type Room = { readonly left: number; readonly top: number; readonly width: number; readonly height: number };
 
 /** Draws the picture of this version, and on the right of the divider that of the other one, if there is one. */
 export function drawSides(

@@ -9,7 +9,7 @@ import { isArray } from "../array/nodes";
 import { compareTables, rowFinder } from "../array/references";
 import { i32, type Properties, record } from "../base/lists";
 import { parallel, PARALLEL, turns } from "../codecs/pool";
-import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "../format/types";
+import type { ArrayNode, Changes, ChunkTable, Progress, Repository, Snapshot } from "../format/types";
 
 export const FARTHEST = 1000; // commits
 const TURN = 12; // milliseconds
@@ -45,6 +45,13 @@ export async function* commitsBack(
     if (!first) return;
     yield { ...first, changes: await first.changes };
   }
+}
+
+/** What a commit did to an array, with the first answer that holds; empty if nothing. */
+export function changeOf({ newArrays, updatedArrays, updatedChunks }: Changes, id: string) {
+  if (newArrays.includes(id)) return "new array";
+  if (updatedChunks.some(({ nodeId }) => nodeId === id)) return "written";
+  return updatedArrays.includes(id) ? "attributes" : "";
 }
 
 /** What Frazil says about a commit in its metadata. */
@@ -136,7 +143,7 @@ export async function chunkWriters(
   version: string,
   node: Pick<ArrayNode, "id" | "shape">,
   table: Pick<ChunkTable, "length" | "coords">,
-  progress?: (done: number, total: number) => void,
+  progress?: Progress,
   signal?: AbortSignal,
   most = FARTHEST,
 ): Promise<Writers> {

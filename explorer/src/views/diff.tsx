@@ -239,7 +239,7 @@ type NodeDifference = { readonly path: string; readonly change: NodeChange };
 export function compareNodes(
   before: Snapshot,
   after: Snapshot,
-  data: ReadonlySet<string> | undefined,
+  data?: ReadonlySet<string>,
 ): NodeDifference[] {
   const differences: NodeDifference[] = [];
   for (const node of after.nodes) {
@@ -269,11 +269,7 @@ const describe = (node: Node): string =>
 const MOST_COMMITS = 200;
 
 /** Ids of the arrays whose chunks changed between `base` and its descendant; undefined if that is not on record. */
-export async function changedData(
-  repository: Repository,
-  base: string,
-  version: string,
-): Promise<Set<string> | undefined> {
+export async function changedData(repository: Repository, base: string, version: string) {
   const oldest = repository.row(base);
   const arrays = new Set<string>();
   for await (const { row, changes } of commitsBack(repository, version, MOST_COMMITS)) {

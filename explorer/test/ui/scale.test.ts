@@ -88,8 +88,8 @@ test("colours as pixels and for style sheets", () => {
   assert.deepEqual(table("toString"), table("viridis"));
   const three = categoryTable(3);
   assert.deepEqual([...new Set(three)], ["#0072b2", "#e69f00", "#009e73"].map(pixel));
-  const [colours, pixels] = [table("grey"), new Uint32Array(5)];
-  paint(Float64Array.of(-9, 0, 0.5, 1, NaN), [0, 1], colours, pixels);
+  const colours = table("grey");
+  const pixels = paint(Float64Array.of(-9, 0, 0.5, 1, NaN), [0, 1], colours);
   assert.deepEqual([...pixels], [0, 0, 127, 255].map((at) => u32(colours, at)).concat(0));
 });
 

@@ -296,9 +296,8 @@ test("limits of colours", () => {
   assert.equal(diverging([-0.1, 5]), false);
   assert.deepEqual(ticks([0, 1], 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
   assert.deepEqual(ticks([3, 3], 5), []);
-  const pixels = new Uint32Array(4);
   const colours = table("viridis");
-  paint(Float64Array.of(0, 1, NaN, 99), [0, 1], colours, pixels);
+  const pixels = paint(Float64Array.of(0, 1, NaN, 99), [0, 1], colours);
   assert.deepEqual([...pixels], [colours[0], colours[255], 0, colours[255]]);
   assert.equal(colours[0], 0xff540144);
 });
@@ -371,8 +370,12 @@ test("kinds, sizes, colours and changes of chunks", () => {
     [3],
   );
   const cells = cellsOf(chunks, [100], 0, -1, [0]);
-  const pixels = new Uint32Array(cells.width * cells.height);
-  paintCells(cells, (row) => (row === 1 ? 0 : -1), Uint32Array.of(9), 5, 6, pixels);
+  const pixels = paintCells(
+    cells,
+    { shade: (row) => (row === 1 ? 0 : -1), colours: Uint32Array.of(9) },
+    5,
+    6,
+  );
   assert.deepEqual([pixels[0], pixels[1], pixels[90]], [6, 9, 5]);
 });
 
