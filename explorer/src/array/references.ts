@@ -129,7 +129,13 @@ function isSame(before: ChunkTable, old: number, after: ChunkTable, row: number)
   return !now?.some((byte, at) => byte !== former?.[at]);
 }
 
-export const chunkBox = (coords: Shape, shape: Shape, chunkShape: Shape): Selection => ({
-  start: coords.map((at, d) => Math.min(at * nth(chunkShape, d), nth(shape, d))),
-  stop: coords.map((at, d) => Math.min((at + 1) * nth(chunkShape, d), nth(shape, d))),
-});
+type Chunked = { readonly shape: Shape; readonly chunkShape: Shape; readonly edges?: number[][] | undefined };
+
+/** The elements of a chunk, within the array. */
+export function chunkBox(coords: Shape, { shape, chunkShape, edges }: Chunked): Selection {
+  const side = (at: number, d: number): number => {
+    const start = edges?.[d]?.slice(0, at).reduce((sum, edge) => sum + edge, 0);
+    return Math.min(start ?? at * nth(chunkShape, d), nth(shape, d));
+  };
+  return { start: coords.map(side), stop: coords.map((at, d) => side(at + 1, d)) };
+}

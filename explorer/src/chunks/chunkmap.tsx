@@ -299,7 +299,7 @@ type ChunkProps = ArrayProps & { readonly coords: number[] };
 function Chunk({ kind, ...props }: ChunkProps & { readonly kind: number }): VNode {
   const { snapshot, node, coords } = props;
   const reference = useLoad(() => snapshot.chunk(node.path, coords), [snapshot, node.path]);
-  const part = chunkBox(coords, node.shape, node.chunkShape);
+  const part = chunkBox(coords, node);
   const extent = part.stop.map((high, d) => high - nth(part.start, d));
   const values = useLoad(
     async (signal) => (product(extent) > MOST_VALUES ? undefined : valuesOf(props, part, signal)),

@@ -90,7 +90,7 @@ const asError = (cause: unknown): ExplorerError =>
 export const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
 
 /** Loads a value for which nobody waits. */
-export const useLater = <T>(load: () => Promise<T>, keys: unknown[]): Load<T> =>
+export const useLater = <T>(load: (signal: AbortSignal) => Promise<T>, keys: unknown[]): Load<T> =>
   useLoad(load, keys, false, afterwards);
 
 /** The snapshot of a branch, a tag or an id. */

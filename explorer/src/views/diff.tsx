@@ -179,7 +179,7 @@ async function firstDifference(
   { reader, before, after, old, now }: ArrayDiffProps,
   coords: Shape,
 ): Promise<number[] | undefined> {
-  const part = chunkBox(coords, now.shape, now.chunkShape);
+  const part = chunkBox(coords, now);
   const { start, stop } = part;
   const shape = stop.map((high, d) => high - nth(start, d));
   if (product(shape) > MOST_VALUES || stop.some((high, d) => high > nth(old.shape, d))) return start;
@@ -211,7 +211,7 @@ function ValueDiff({ changes, ...pair }: ArrayDiffProps & { changes: TableDiffer
     }
     setAt(next);
     if (route.value.page === page && route.value.path === path)
-      setQuery({ i: (cell ?? chunkBox(coordsOf(next), now.shape, now.chunkShape).start).join(",") });
+      setQuery({ i: (cell ?? chunkBox(coordsOf(next), now).start).join(",") });
   };
   useEffect(() => {
     if (total && route.value.query["i"] === undefined) void show(0);

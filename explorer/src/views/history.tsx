@@ -14,6 +14,7 @@ import { count, firstLine, minute, plural, short, when } from "../page/text";
 import { records, ruleText } from "../versions/derived";
 import { author, search } from "../versions/search";
 import { ChangeButtons } from "./change";
+import { Histograms } from "./histograms";
 import { ChangeList, Value } from "./overview";
 
 const ROW = 30;
@@ -170,6 +171,7 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
   const { history } = repository;
   const id = history.id(row);
   const above = i32(history.parent, row);
+  const base = above >= 0 ? history.id(above) : "";
   const metadata = history.metadata(row);
   const rules = records(record(metadata["frazil_audit"]).rows);
   const changes = useLoad(async () => {
@@ -178,7 +180,7 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
     const deletes = own.deletedArrays.length + own.deletedGroups.length > 0 && above >= 0;
     const [snapshot, former] = await Promise.all([
       repository.snapshot(id),
-      deletes ? repository.snapshot(history.id(above)) : undefined,
+      deletes ? repository.snapshot(base) : undefined,
     ]);
     return { own, snapshot, former };
   }, [id]);
@@ -194,7 +196,7 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
           Open this version
         </a>
         {above >= 0 && (
-          <a class="button" href={address({ page: "diff", base: history.id(above), version: id, path: "/" })}>
+          <a class="button" href={address({ page: "diff", base, version: id, path: "/" })}>
             Differences from its parent
           </a>
         )}
@@ -234,7 +236,10 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
       <Wait of={changes} what="the changes">
         {({ own, snapshot, former }) =>
           own ? (
-            <ChangeList changes={own} snapshot={snapshot} former={former} version={id} />
+            <>
+              <ChangeList changes={own} snapshot={snapshot} former={former} version={id} />
+              <Histograms reader={reader} snapshot={snapshot} changes={own} base={base} />
+            </>
           ) : (
             <p class="quiet">There is no record of changes for this commit.</p>
           )

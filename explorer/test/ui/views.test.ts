@@ -387,7 +387,10 @@ test("differences of references", () => {
   after.size[5] = 1;
   const found = compareTables(before, after, 2);
   assert.deepEqual([found.added, found.removed, found.changed, [...found.coords]], [1, 1, 1, [0, 1, 2, 0]]);
-  assert.deepEqual(chunkBox([9, 2], [95, 3], [10, 1]), { start: [90, 2], stop: [95, 3] });
+  assert.deepEqual(chunkBox([9, 2], { shape: [95, 3], chunkShape: [10, 1] }), {
+    start: [90, 2],
+    stop: [95, 3],
+  });
 });
 
 test("differences of trees", async () => {
