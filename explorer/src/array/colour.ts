@@ -29,10 +29,8 @@ const QUANTITIES: readonly (readonly [RegExp, Palette])[] = [
   [/anomal|difference|departure|_bias|increment|tendency/, { map: "balance", isCentred: true }],
   [/ice_(area|conc|cover|fraction)|siconc|snow_(area|cover)/, { map: "ice", low: 0, high: 1 }],
   [/precipitation|rainfall|snowfall|rain_rate/, { map: "rain", low: 0 }],
-  [
-    /topograph|surface_altitude|orograph|elevation|bathymetr|sea_floor_depth|height_above_geoid/,
-    { map: "relief" },
-  ],
+  [/topograph|surface_altitude|orograph|elevation|height_above_geoid/, { map: "relief" }],
+  [/bathymetr|sea_floor_depth/, { map: "relief" }],
   [/brightness_temperature/, { map: "clouds" }],
   [/temperature/, { map: "thermal" }],
   [/reflectance|albedo|cloud_area_fraction|cloud_cover/, { map: "grey" }],

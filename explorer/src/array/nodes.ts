@@ -5,6 +5,7 @@ import { nth, product, type Properties, record, type Shape } from "../base/lists
 import type { Codec } from "../codecs/codecs";
 import { storedChunks } from "../format/arrays";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
+import type { Target } from "../page/home";
 import { count, isolated, last, parent } from "../page/text";
 
 export type Branch = { readonly node: Node; readonly depth: number; readonly children: Branch[] };
@@ -57,7 +58,7 @@ export function itemSize(dtype: string): number | undefined {
 }
 
 /** The chunks that a read of a region needs, at most, and the bytes of their values. Missing chunks cost nothing. */
-export function costOf(snapshot: Snapshot, node: ArrayNode, region: Box): { chunks: number; bytes: number } {
+export function costOf({ snapshot, node }: Target, region: Box): { chunks: number; bytes: number } {
   const { chunkShape, edges, path } = node;
   const low = region.start.map((at, d) => (edges ? 0 : Math.floor(at / nth(chunkShape, d))));
   const high = region.stop.map((at, d) => (edges ? Infinity : Math.ceil(at / nth(chunkShape, d))));

@@ -90,10 +90,8 @@ export function unitOf(text: string): Unit | undefined {
   return unit.length ? unit : undefined;
 }
 
-const [ZONE, TIME] = [
-  /(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?/,
-  /(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?/,
-];
+const ZONE = /(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?/;
+const TIME = /(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?/;
 const DATE = /(-?\d+)-(\d{1,2})-(\d{1,2})/;
 const SINCE = new RegExp(
   `^\\s*(\\S+)\\s+since\\s+${DATE.source}(?:(?:\\s+|T)${TIME.source})?\\s*${ZONE.source}\\s*$`,

@@ -4,6 +4,7 @@ import {
   f64,
   nth,
   placeAt,
+  placesOf,
   product,
   type Properties,
   record,
@@ -127,12 +128,10 @@ const complexText = (real: number, imaginary: number): string =>
 export function withoutLost(values: Decoded["values"], { shape, lost = [] }: Omit<Region, "raw">): void {
   const steps = strides(shape);
   for (const { start, count } of lost) {
-    const size = product(count);
-    const inner = strides(count);
-    const at = (i: number, d: number): number =>
-      nth(start, d) + (Math.floor(i / nth(inner, d)) % nth(count, d));
-    for (let i = 0; i < size; i++)
-      values[placeAt(steps, (d) => at(i, d))] = Array.isArray(values) ? "damaged" : NaN;
+    for (let i = 0; i < product(count); i++) {
+      const place = placesOf(i, count);
+      values[placeAt(steps, (d) => nth(start, d) + nth(place, d))] = Array.isArray(values) ? "damaged" : NaN;
+    }
   }
 }
 

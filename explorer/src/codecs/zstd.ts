@@ -9,11 +9,7 @@ const MAGIC = 0xfd2fb528;
 const DICTIONARY_MAGIC = 0xec30a437;
 const BLOCK = 1 << 17;
 
-class Corrupt extends Error {
-  constructor(what: string) {
-    super(`damaged zstd data: ${what}`);
-  }
-}
+const corrupt = (what: string): Error => new RangeError(`damaged zstd data: ${what}`);
 
 /** States of an entropy decoder: what to add to the next bits << 16 | number of bits << 8 | symbol. */
 type States = { readonly log: number; readonly entry: Uint32Array };
@@ -43,7 +39,7 @@ function states(counts: number[], log: number): States {
       while (at >= top);
     }
   });
-  if (at !== 0) throw new Corrupt("table of states");
+  if (at !== 0) throw corrupt("table of states");
   for (let i = 0; i < size; i++) {
     const symbol = u32(entry, i);
     const value = u16(next, symbol);
@@ -66,11 +62,11 @@ function distribution(
   const read = (count: number): number => {
     const value = (word(src, bit >> 3) >>> (bit & 7)) & ((1 << count) - 1);
     bit += count;
-    if (bit > end * 8 + 16) throw new Corrupt("table of states");
+    if (bit > end * 8 + 16) throw corrupt("table of states");
     return value;
   };
   const log = read(4) + 5;
-  if (log > maxLog) throw new Corrupt("table of states");
+  if (log > maxLog) throw corrupt("table of states");
   const counts: number[] = [];
   let left = 1 << log;
   while (left > 0) {
@@ -92,10 +88,10 @@ function distribution(
         for (let i = 0; i < repeat; i++) counts.push(0);
       } while (repeat === 3);
     }
-    if (counts.length > maxSymbol + 1) throw new Corrupt("table of states");
+    if (counts.length > maxSymbol + 1) throw corrupt("table of states");
   }
   const position = (bit + 7) >> 3;
-  if (left < 0 || position > end) throw new Corrupt("table of states");
+  if (left < 0 || position > end) throw corrupt("table of states");
   return [states(counts, log), position];
 }
 
@@ -106,7 +102,7 @@ class Bits {
 
   constructor(src: Uint8Array, start: number, end: number) {
     const last = src[end - 1] ?? 0;
-    if (end <= start || last === 0) throw new Corrupt("stream of bits");
+    if (end <= start || last === 0) throw corrupt("stream of bits");
     const padded = new Uint8Array(end - start + 16);
     padded.set(src.subarray(start, end), 8);
     this.view = viewOf(padded);
@@ -128,7 +124,7 @@ class Bits {
 
 function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
   const head = src[start++];
-  if (head === undefined) throw new Corrupt("literals");
+  if (head === undefined) throw corrupt("literals");
   const weights: number[] = [];
   if (head >= 128) {
     const count = head - 127;
@@ -139,13 +135,13 @@ function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
     start += (count + 1) >> 1;
   } else {
     const stop = start + head;
-    if (stop > end) throw new Corrupt("literals");
+    if (stop > end) throw corrupt("literals");
     const [table, from] = distribution(src, start, stop, 6, 255);
     const bits = new Bits(src, from, stop);
     for (let [place, other] = [bits.read(table.log), bits.read(table.log)]; ;) {
       const state = u32(table.entry, place);
       weights.push(state & 255);
-      if (weights.length > 255) throw new Corrupt("literals");
+      if (weights.length > 255) throw corrupt("literals");
       const count = (state >> 8) & 255;
       if (bits.left < count) {
         weights.push(u32(table.entry, other) & 255);
@@ -155,13 +151,13 @@ function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
     }
     start = stop;
   }
-  if (start > end) throw new Corrupt("literals");
+  if (start > end) throw corrupt("literals");
   let total = 0;
   for (const weight of weights) total += weight > 0 ? 1 << (weight - 1) : 0;
-  if (total === 0) throw new Corrupt("literals");
+  if (total === 0) throw corrupt("literals");
   const log = high(total) + 1;
   const rest = (1 << log) - total;
-  if (log > 12 || (rest & (rest - 1)) !== 0) throw new Corrupt("literals");
+  if (log > 12 || (rest & (rest - 1)) !== 0) throw corrupt("literals");
   weights.push(high(rest) + 1);
   const entry = new Uint16Array(1 << log);
   let at = 0;
@@ -181,7 +177,7 @@ function decodeLiterals(bits: Bits, { log, entry }: Codes, out: Uint8Array): voi
     out[at] = code >> 4;
     bits.left -= code & 15;
   }
-  if (bits.left !== 0) throw new Corrupt("literals");
+  if (bits.left !== 0) throw corrupt("literals");
 }
 
 const range = (count: number, from: number): number[] => Array.from({ length: count }, (_, i) => i + from);
@@ -225,7 +221,7 @@ export function readDictionary(data: Uint8Array): Dictionary {
   const [offset, b] = distribution(data, a, data.length, 8, 31);
   const [match, c] = distribution(data, b, data.length, 9, 52);
   const [literal, d] = distribution(data, c, data.length, 9, 35);
-  if (d + 12 > data.length) throw new Corrupt("dictionary");
+  if (d + 12 > data.length) throw corrupt("dictionary");
   return {
     content: data.subarray(d + 12),
     codes,
@@ -252,7 +248,7 @@ function header(src: Uint8Array, at: number): Header {
   const isSingle = (flags >> 5) & 1;
   const sizeBytes = nth([isSingle, 2, 4, 8], flags >> 6);
   const start = at + 5 + (isSingle ? 0 : 1) + nth([0, 1, 2, 4], flags & 3);
-  if (start + sizeBytes > src.length || flags & 8) throw new Corrupt("header");
+  if (start + sizeBytes > src.length || flags & 8) throw corrupt("header");
   let size = sizeBytes === 2 ? 256 : 0;
   for (let i = 0; i < sizeBytes; i++) size += u8(src, start + i) * 256 ** i;
   return {
@@ -273,13 +269,13 @@ export function decompress(src: Uint8Array, limit = 2 ** 30, dictionary = NO_DIC
   let at = 0;
   let total = 0;
   while (at < src.length) {
-    if (at + 6 > src.length) throw new Corrupt("end is missing");
+    if (at + 6 > src.length) throw corrupt("end is missing");
     const magic = word(src, at);
     if ((magic & 0xfffffff0) >>> 0 === 0x184d2a50) {
       at += 8 + word(src, at + 4);
       continue;
     }
-    if (magic !== MAGIC) throw new Corrupt("no magic number");
+    if (magic !== MAGIC) throw corrupt("no magic number");
     const frame = new Frame(src, header(src, at), limit - total, dictionary);
     const content = frame.run();
     parts.push(content);
@@ -307,24 +303,23 @@ class Frame {
     this.codes = dictionary.codes;
     this.tables = [...dictionary.tables];
     this.offsets = dictionary.offsets;
-    if ((head.size ?? 0) > limit)
-      throw new Corrupt(`${head.size} bytes of content, at most ${limit} expected`);
+    if ((head.size ?? 0) > limit) throw corrupt(`${head.size} bytes of content, at most ${limit} expected`);
     // no frame is smaller than 4 bytes for each block of its content
-    if ((head.size ?? 0) > (src.length / 4 + 1) * BLOCK) throw new Corrupt("size of content");
+    if ((head.size ?? 0) > (src.length / 4 + 1) * BLOCK) throw corrupt("size of content");
     this.out = new Uint8Array(head.size ?? Math.min(limit, src.length * 4 + 1024));
   }
 
   run(): Uint8Array {
     const { src } = this;
     for (let isLast = 0; !isLast;) {
-      if (this.at + 3 > src.length) throw new Corrupt("end is missing");
+      if (this.at + 3 > src.length) throw corrupt("end is missing");
       const head = word(src, this.at) & 0xffffff;
       isLast = head & 1;
       const size = head >> 3;
       const kind = (head >> 1) & 3;
       this.at += 3;
       const stop = this.at + (kind === 1 ? 1 : size);
-      if (size > BLOCK || stop > src.length || kind === 3) throw new Corrupt("block");
+      if (size > BLOCK || stop > src.length || kind === 3) throw corrupt("block");
       if (kind === 2) this.block(this.at, stop);
       else {
         this.reserve(size);
@@ -336,14 +331,14 @@ class Frame {
     }
     if (this.head.hasChecksum) this.at += 4;
     if (this.at > src.length || (this.head.size !== undefined && this.head.size !== this.end))
-      throw new Corrupt("size of content");
+      throw corrupt("size of content");
     return this.out.subarray(0, this.end);
   }
 
   private reserve(size: number): void {
     const needed = this.end + size;
     if (needed <= this.out.length) return;
-    if (this.head.size !== undefined || needed > this.limit) throw new Corrupt("size of content");
+    if (this.head.size !== undefined || needed > this.limit) throw corrupt("size of content");
     const out = new Uint8Array(Math.min(this.limit, Math.max(needed, this.out.length * 2)));
     out.set(this.out.subarray(0, this.end));
     this.out = out;
@@ -359,22 +354,22 @@ class Frame {
       const size = Math.floor((head % 2 ** (8 * bytes)) / (bytes === 1 ? 8 : 16));
       const from = start + bytes;
       const stop = from + (kind === 0 ? size : 1);
-      if (size > BLOCK || stop > end) throw new Corrupt("literals");
+      if (size > BLOCK || stop > end) throw corrupt("literals");
       return [kind === 0 ? src.subarray(from, stop) : new Uint8Array(size).fill(u8(src, from)), stop];
     }
     const bits = nth([10, 10, 14, 18], format);
     const size = Math.floor(head / 16) % 2 ** bits;
     let from = start + nth([3, 3, 4, 5], format);
     const stop = from + (Math.floor(head / 2 ** (4 + bits)) % 2 ** bits);
-    if (size > BLOCK || stop > end) throw new Corrupt("literals");
+    if (size > BLOCK || stop > end) throw corrupt("literals");
     if (kind === 2) [this.codes, from] = huffman(src, from, stop);
-    if (this.codes === undefined) throw new Corrupt("literals");
+    if (this.codes === undefined) throw corrupt("literals");
     const out = new Uint8Array(size);
     const streams = format === 0 ? 1 : 4;
     const part = Math.ceil(size / streams);
     for (let i = 0, at = streams === 1 ? from : from + 6; i < streams; i++) {
       const next = i === streams - 1 ? stop : at + (word(src, from + 2 * i) & 0xffff);
-      if (next > stop) throw new Corrupt("literals");
+      if (next > stop) throw corrupt("literals");
       decodeLiterals(new Bits(src, at, next), this.codes, out.subarray(i * part, (i + 1) * part));
       at = next;
     }
@@ -386,7 +381,7 @@ class Frame {
     const [literals, from] = this.literals(start, stop);
     let at = from;
     let count = u8(src, at++);
-    if (at > stop) throw new Corrupt("sequences");
+    if (at > stop) throw corrupt("sequences");
     if (count === 255) {
       count = (word(src, at) & 0xffff) + 0x7f00;
       at += 2;
@@ -397,15 +392,15 @@ class Frame {
         const mode = (modes >> (6 - 2 * i)) & 3;
         if (mode === 0) tables[i] = usual;
         else if (mode === 1) {
-          if (u8(src, at) > largest) throw new Corrupt("sequences");
+          if (u8(src, at) > largest) throw corrupt("sequences");
           tables[i] = { log: 0, entry: Uint32Array.of(u8(src, at++)) };
         } else if (mode === 2) [tables[i], at] = distribution(src, at, stop, log, largest);
       }
     }
-    if (at > stop || (count === 0 && at !== stop)) throw new Corrupt("sequences");
+    if (at > stop || (count === 0 && at !== stop)) throw corrupt("sequences");
     if (this.head.size === undefined) this.reserve(Math.min(BLOCK, this.limit - this.end));
     const used = count > 0 ? this.sequences(new Bits(src, at, stop), count, literals) : 0;
-    if (this.end + literals.length - used > this.out.length) throw new Corrupt("size of content");
+    if (this.end + literals.length - used > this.out.length) throw corrupt("size of content");
     this.out.set(literals.subarray(used), this.end);
     this.end += literals.length - used;
   }
@@ -415,7 +410,7 @@ class Frame {
     const { out, tables } = this;
     const { content } = this.dictionary;
     const [ll, of, ml] = tables;
-    if (!ll || !of || !ml) throw new Corrupt("sequences");
+    if (!ll || !of || !ml) throw corrupt("sequences");
     const cap = Math.min(out.length, this.end + BLOCK);
     let [end, used] = [this.end, 0];
     let [l, o, m] = [ll, of, ml].map(({ log, entry }) => u32(entry, bits.read(log))) as [
@@ -437,7 +432,7 @@ class Frame {
         o = next(of, o);
       }
       if (bits.left < 0 || end + literal + match > cap || used + literal > literals.length || offset <= 0)
-        throw new Corrupt("sequences");
+        throw corrupt("sequences");
       out.set(literals.subarray(used, used + literal), end);
       used += literal;
       end += literal;
@@ -447,7 +442,7 @@ class Frame {
       for (; end < stop; end += offset) out.copyWithin(end, end - offset, Math.min(end, stop - offset));
       end = stop;
     }
-    if (bits.left !== 0) throw new Corrupt("sequences");
+    if (bits.left !== 0) throw corrupt("sequences");
     this.end = end;
     return used;
   }

@@ -17,16 +17,14 @@ export interface EarthReference {
   readonly cells?: readonly [ArrayNode, ArrayNode] | undefined;
 }
 
+type Axes = { readonly x: number; readonly y: number };
+
 /** The code at the end of a system as well-known text. */
 const codeOfText = (text: unknown): string | undefined =>
   /(?:ID|AUTHORITY)\["EPSG",\s*"?(\d+)"?\]\s*\]\s*$/.exec(String(text ?? ""))?.[1];
 
-export function earthReference(
-  snapshot: Snapshot,
-  node: ArrayNode,
-  x: number,
-  y: number,
-): EarthReference | undefined {
+export function earthReference(snapshot: Snapshot, node: ArrayNode, axes: Axes): EarthReference | undefined {
+  const { x, y } = axes;
   if (x < 0 || y < 0) return undefined;
   const is = (test: typeof isLongitude, d: number): boolean => {
     const array = coordinate(snapshot, node, d);

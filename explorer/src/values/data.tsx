@@ -97,9 +97,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   };
   const most = slice.y < 0 ? MOST.line : MOST.image;
   const part = box(shape, slice, most);
-  const costs = [{ snapshot, node }, ...(base ? [base] : [])].map((target) =>
-    costOf(target.snapshot, target.node, part),
-  );
+  const costs = [{ snapshot, node }, ...(base ? [base] : [])].map((of) => costOf(of, part));
   const cost = costs.reduce((sum, each) => sum + each.bytes, 0);
   const chunks = costs.reduce((sum, each) => sum + each.chunks, 0);
   const [permit, setPermit] = useState("");
@@ -208,10 +206,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
 
   const shown = picture.value ?? summary.value;
-  const reference = useMemo(
-    () => earthReference(snapshot, node, slice.x, slice.y),
-    [snapshot, node.path, slice.x, slice.y],
-  );
+  const placed = [snapshot, node.path, slice.x, slice.y];
+  const reference = useMemo(() => earthReference(snapshot, node, slice), placed);
   const region = shown && shown.node.path === node.path ? shown.box : part;
   const located = useLocated(array, reference, waiting ? undefined : coordinates, region, slice);
   const earth = located.value?.located;
@@ -269,13 +265,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         </div>
       )}
       <Fixed
-        node={node}
-        shape={shape}
-        slice={slice}
+        {...{ node, shape, slice, coordinates, waiting, playing }}
         what="index"
-        coordinates={coordinates}
-        waiting={waiting}
-        playing={playing}
         onPlay={setPlaying}
         onIndex={(index) => setQuery(toQuery({ ...slice, index }))}
       />

@@ -87,7 +87,7 @@ export async function pastOf(
   }
   if (oldest >= 0) add(oldest, "before");
   events.sort((one, other) => other.row - one.row);
-  const cost = costOf(snapshot, node, { ...part, step: part.start.map(() => 1) }).bytes * events.length;
+  const cost = costOf({ snapshot, node }, { ...part, step: part.start.map(() => 1) }).bytes * events.length;
   if (cost > ASK)
     throw unsupported(`The values need ${bytes(cost)} in ${plural(events.length, "version")}: zoom in.`);
   const decoded = new Map<string, Promise<Decoded>>(); // by the reference of the chunk: most versions share it

@@ -334,14 +334,9 @@ export function Picture(props: PictureProps): VNode {
       )}
       {hasPoints && (
         <Points
-          reader={reader}
-          snapshot={snapshot}
+          {...{ reader, snapshot, slice, points, nameOf, typed }}
           node={full}
-          slice={slice}
           coordinates={new Map([...coordinates].filter(([d]) => ratio[d] === 1))}
-          points={points}
-          nameOf={nameOf}
-          typed={typed}
           hasMean={scale.hasMean}
           hint={
             earth && !isDegrees

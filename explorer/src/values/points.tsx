@@ -114,7 +114,7 @@ export function Points(props: PointsProps): VNode {
     stop: stop.with(along, nth(shape, along)),
     step: start.map(() => 1).with(along, step),
   }));
-  const cost = boxes.reduce((sum, box) => sum + costOf(snapshot, node, box).bytes, 0);
+  const cost = boxes.reduce((sum, box) => sum + costOf(props, box).bytes, 0);
   const [permit, setPermit] = useState(0);
   const isAsked = cost > ASK && cost > permit;
   const lines = useLoad(

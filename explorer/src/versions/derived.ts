@@ -7,11 +7,7 @@ import { last } from "../page/text";
 import { commitsBack, isCompaction, mergedRows } from "./writers";
 
 /** An array, and what makes it from which arrays: nothing for a source that nothing makes. */
-export type Derivation = {
-  readonly path: string;
-  readonly operation: string;
-  readonly sources: readonly string[];
-};
+type Derivation = { readonly path: string; readonly operation: string; readonly sources: readonly string[] };
 
 /** A derived array, and what its definition says. */
 export interface Result {

@@ -234,14 +234,7 @@ export interface Rehearsal {
   readonly notes?: readonly string[];
 }
 
-const FIELDS: readonly (readonly [string, string, string])[] = [
-  ["new_groups", "added", "new"],
-  ["new_arrays", "added", "new"],
-  ["updated_groups", "changed", "changed"],
-  ["updated_arrays", "changed", "changed"],
-  ["deleted_groups", "removed", "deleted"],
-  ["deleted_arrays", "removed", "deleted"],
-];
+const STYLES = { new: "added", updated: "changed", deleted: "removed" };
 
 type Move = { readonly subject: string; readonly before: string | null; readonly after: string | null };
 const isList = (changes: Rehearsal["changes"]): changes is readonly Move[] => Array.isArray(changes);
@@ -278,8 +271,9 @@ export function planLines(
   const lines: Line[] = [["changed", `${branch} moves from ${versionText(before)} to ${tip}`]];
   if (commits !== undefined) lines.push(["", `brings ${plural(commits, "commit")}`]);
   for (const pair of list("moved_nodes")) lines.push(["changed", `moved ${(pair as string[]).join(" to ")}`]);
-  for (const [name, style, word] of FIELDS)
-    for (const path of list(name)) lines.push([style, `${word} ${path}`]);
+  for (const [what, style] of Object.entries(STYLES))
+    for (const path of [...list(`${what}_groups`), ...list(`${what}_arrays`)])
+      lines.push([style, `${what === "updated" ? style : what} ${path}`]);
   for (const [path, chunks] of Object.entries(fields["updated_chunks"] ?? {}))
     lines.push(["data", `data ${path}: ${plural(Number(chunks), "chunk")}`]);
   for (const { path, side, values, chunks } of discarded) {

@@ -258,7 +258,7 @@ export interface Lanes {
   /** Place -> place of the parent; -1 for a root. */
   readonly parent: Int32Array;
   /** Lane -> places in it, in rising order. */
-  readonly members: Int32Array[];
+  readonly members: number[][];
   /** Place -> 1 if a branch or tag leads to it. */
   readonly named: Uint8Array;
   /** Place on the graph (0 is the newest) -> row of the history, and back. */
@@ -269,11 +269,7 @@ export interface Lanes {
 export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>): Lanes {
   const length = rows.length;
   const turn = (at: number): number => length - 1 - at;
-  const parent = new Int32Array(length).fill(-1);
-  for (let at = 0; at < length; at++) {
-    const row = length - 1 - at;
-    if (i32(rows, row) >= 0 && i32(rows, row) < row) parent[at] = length - 1 - i32(rows, row);
-  }
+  const parent = rows.toReversed().map((row, at) => (row >= 0 && row < turn(at) ? turn(row) : -1));
   const main = new Uint8Array(length);
   for (let at = first >= 0 ? turn(first) : -1; at >= 0; at = i32(parent, at)) main[at] = 1;
   const named = new Uint8Array(length);
@@ -282,25 +278,18 @@ export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>
 
   const lane = new Int32Array(length).fill(-1);
   const ends: number[] = []; // lane -> place up to which a line occupies it
-  const sizes: number[] = [];
   for (let at = 0; at < length; at++) {
     // The leftmost child of a commit gave it a lane already
     let own = main[at] ? 0 : i32(lane, at);
     if (own < 0) for (own = first >= 0 ? 1 : 0; own < ends.length && nth(ends, own) > at;) own++;
     lane[at] = own;
-    for (; ends.length <= own; sizes.push(0)) ends.push(-1);
+    while (ends.length <= own) ends.push(-1);
     const above = i32(parent, at);
     ends[own] = Math.max(nth(ends, own), above >= 0 ? above : at);
-    sizes[own] = nth(sizes, own) + 1;
     if (above >= 0 && !main[above] && (i32(lane, above) < 0 || own < i32(lane, above))) lane[above] = own;
   }
-  const members = sizes.map((size) => new Int32Array(size));
-  const filled = sizes.map(() => 0);
-  lane.forEach((own, at) => {
-    const place = nth(filled, own);
-    nth(members, own)[place] = at;
-    filled[own] = place + 1;
-  });
+  const members = ends.map((): number[] => []);
+  lane.forEach((own, at) => nth(members, own).push(at));
   return { length, lane, parent, members, named, turn };
 }
 
@@ -309,10 +298,9 @@ export function linesBetween(lanes: Lanes, start: number, stop: number, width: n
   const children: number[] = [];
   for (let own = 0; own < Math.min(width, lanes.members.length); own++) {
     const members = nth(lanes.members, own);
-    const next = firstWhere(members.length, (at) => i32(members, at) >= start);
-    for (let at = Math.max(0, next - 1); at < members.length && i32(members, at) < stop; at++) {
-      if (i32(lanes.parent, i32(members, at)) >= start) children.push(i32(members, at));
-    }
+    const next = firstWhere(members.length, (at) => nth(members, at) >= start);
+    for (let at = Math.max(0, next - 1); at < members.length && nth(members, at) < stop; at++)
+      if (i32(lanes.parent, nth(members, at)) >= start) children.push(nth(members, at));
   }
   return children;
 }

@@ -178,12 +178,12 @@ function scoreOf(snapshot: Snapshot, node: ArrayNode): number {
   const slice = parseSlice(node.shape, {});
   const levels = levelsFrom(snapshot, node);
   const shown = levelFor(levels, slice, 1000).node;
-  const cost = costOf(snapshot, shown, box(shown.shape, parseSlice(shown.shape, {}), SIDE));
+  const cost = costOf({ snapshot, node: shown }, box(shown.shape, parseSlice(shown.shape, {}), SIDE));
   const isNumber = itemSize(node.dtype) !== undefined && !/^(datetime|timedelta|r\d)/.test(node.dtype);
   return (
     (isNumber ? 8 : 0) +
     (slice.y >= 0 ? 4 : 0) +
-    (slice.y >= 0 && earthReference(snapshot, node, slice.x, slice.y) ? 8 : 0) +
+    (slice.y >= 0 && earthReference(snapshot, node, slice) ? 8 : 0) +
     (snapshot.manifests(node.path).length ? 16 : 0) +
     (facts.flag_values !== undefined || ACCESSORY.test(last(node.path)) ? -3 : 0) +
     (isSlow(cost) ? 0 : 2) +

@@ -209,7 +209,7 @@ test("what the metadata say about places", () => {
     node: (path: string) => nodes.find((each) => each.path === path),
   } as unknown as Snapshot;
   const of = (path: string, x: number, y: number): ReturnType<typeof earthReference> =>
-    earthReference(snapshot, snapshot.node(path) as ReturnType<typeof array>, x, y);
+    earthReference(snapshot, snapshot.node(path) as ReturnType<typeof array>, { x, y });
   assert.equal(of("/t", 1, 0)?.isDegrees, true);
   assert.equal(of("/utm/t", 1, 0)?.code, "EPSG:32633");
   assert.equal(of("/laea/t", 1, 0)?.code, "3035");
