@@ -138,7 +138,7 @@ export function Past({ part, ...array }: ArrayProps & { part: Selection }): VNod
                 <Lines x={x} series={series} title="value" scale={scaleOf({})} />
               )}
               <Table
-                heads={["Time (UTC)", "Commit", "Change", "Value", "Author", "Message", ""]}
+                heads={["Time (UTC)", "Commit", "Change", "Value", "Author", "Message", "Links"]}
                 rows={events.map(({ row, kind, text }) => {
                   const [id, above] = [history.id(row), i32(history.parent, row)];
                   const query = { view: "data", i: part.start.join() };
