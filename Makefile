@@ -120,7 +120,7 @@ docs:    ## build the documentation site into site/. ARGS=--check: build it twic
 	@scripts/setup docs
 	@scripts/build-docs $(ARGS)
 
-pictures: ## draw the pictures of the tutorial and the gallery again, with the browser of scripts/install-browser
+pictures: ## draw the pictures of the tutorial, the gallery and the explorer again, with the browser of scripts/install-browser
 	@scripts/setup test browser
 	@scripts/run python scripts/site/pictures.py
 

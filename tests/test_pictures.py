@@ -18,8 +18,13 @@ DRAWN = ("how-a-commit-works", "format-drawn", "sizes", "spark-what-runs-where")
 
 
 def pictures_of(page: Path) -> list[tuple[str, str]]:
-    """The words and the name of each picture."""
-    return re.findall(r"!\[([^\]]*)\]\((?:[./]*docs/)?pictures/([^)#]+)(?:#[\w-]+)?\)", page.read_text())
+    """The words and the name of each picture. The picture of a dark page has the words of its light one."""
+    text = page.read_text()
+    pictures = re.findall(r"!\[([^\]]*)\]\((?:[./]*docs/)?pictures/([^)#]+)(?:#[\w-]+)?\)", text)
+    for element in re.findall(r"<picture>.*?</picture>", text, re.DOTALL):
+        words = " ".join(re.findall(r'alt="([^"]*)"', element))
+        pictures += [(words, name) for name in re.findall(r'(?:src|srcset)="(?:docs/)?pictures/([^"]+)"', element)]
+    return pictures
 
 
 def test_pages_use_all_pictures_and_describe_them() -> None:
@@ -47,7 +52,8 @@ def test_drawings_have_a_title_and_colours_for_a_dark_page(page: str) -> None:
 @pytest.mark.browser
 @pytest.mark.timeout(600)
 def test_the_script_draws_the_pictures_of_the_pages(tmp_path: Path) -> None:
-    for name in ("iris_sample_data", "matplotlib", "cfgrib", "rasterio", "duckdb", "playwright"):
+    needed = ("iris_sample_data", "matplotlib", "cfgrib", "rasterio", "duckdb", "netCDF4", "playwright")
+    for name in needed:
         pytest.importorskip(name, reason="needs the group `test`")
     drawn = {path.name for path in SCRIPT["draw"](tmp_path)}
     used = {name for page in SCRIPT["PAGES"] for _, name in pictures_of(ROOT / "docs" / f"{page}.md")}

@@ -1,33 +1,40 @@
-"""Draw the pictures of docs/tutorial.md and docs/gallery.md again, into docs/pictures.
+"""Draw the pictures of the tutorial, of the gallery and of the explorer again, into docs/pictures.
 
     make pictures
 
-It runs the Python of both pages, which draws the diagrams, and photographs the explorer with their
-repositories. Without a browser (`scripts/install-browser`), it leaves the photographs as they are.
+It runs the Python of docs/tutorial.md and docs/gallery.md, which draws the diagrams, and the pipeline of
+examples/. Then it photographs the explorer with their repositories. Without a browser
+(`scripts/install-browser`), it leaves the photographs as they are.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
+import zarr
 from PIL import Image
 
 import frazil
+from frazil.pipeline import Pipeline
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PICTURES: Final = ROOT / "docs" / "pictures"
-PAGES: Final = ("tutorial", "gallery")
+#: Pages whose pictures are all drawn here. The Python of `RUN` draws diagrams and writes repositories.
+PAGES: Final = ("tutorial", "gallery", "explorer", "index")
+RUN: Final = ("tutorial", "gallery")
 #: The largest picture, in bytes: pages must load fast, and a repository keeps every version of a picture.
 LARGEST: Final = 60_000
 LIMIT: Final = 600_000  # milliseconds for the browser, on a busy machine too
@@ -49,7 +56,17 @@ VIEWS: Final = {
     "gallery-grib": ("gallery", "#/v/main/grib/t?view=data", 600, "valid_time"),
     "gallery-satellite": ("gallery", "#/v/main/meteosat/data?view=data", 600, "Point at a place"),
     "gallery-history": ("gallery", "#/history", 480, "Cohort B"),
+    "explorer-history": ("weather", "#/history?at={before}", 590, "NaN"),
+    "explorer-commits": (
+        "weather",
+        "#/v/main/weather/t2m?view=chunks&colour=commit&x=0&y=1&cell=2,0,0",
+        645,
+        "Location",
+    ),
+    "explorer-pipeline": ("weather", "#/v/main/?view=pipeline", 420, "publication"),
 }
+#: Photographs with another width than 1,000 pixels.
+WIDTHS: Final = {"explorer-pipeline": 1300}
 
 
 def run_page(name: str, folder: Path) -> None:
@@ -59,6 +76,28 @@ def run_page(name: str, folder: Path) -> None:
     )
     (folder / f"{name}.py").write_text(code)
     subprocess.run([sys.executable, f"{name}.py"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def run_pipeline(folder: Path) -> None:
+    """Run the pipeline of examples/ on three mornings, the last one with a damaged file, and change its data."""
+    archive = runpy.run_path(str(ROOT / "examples" / "daily" / "archive.py"))
+    text = (ROOT / "examples" / "daily_pipeline.toml").read_text().partition("[retention]")[0]
+    file = folder / "weather.toml"
+    file.write_text(text.replace('"spark"', '"inline"').replace('"repository"', '"weather"'))
+    for days in (8, 16, 21):
+        files = archive["fill"](folder / "archive", date(2026, 1, 1), days)
+        if days == 21:
+            archive["damage"](files[-1])
+        Pipeline.load(file).run()
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(folder / "weather"))
+    repo.create_tag("2026-01-20", "main")
+    repo.create_branch("colder", "main")
+    with repo.transaction("colder", message="Try a colder first day") as store:
+        zarr.open_array(store, path="weather/t2m")[:4] = 2500
+    with repo.transaction("main", message="Correct the sensors of the north") as store:
+        zarr.open_array(store, path="weather/t2m")[8:12, :36] += 1500
+    with repo.transaction("main", message="Correct the first hour of rain") as store:
+        zarr.open_array(store, path="weather/tp")[0] = 0
 
 
 def copy_diagrams(folder: Path, target: Path) -> list[Path]:
@@ -108,7 +147,8 @@ def photograph(folder: Path, target: Path) -> list[Path]:
         browser = driver.chromium.launch(executable_path=browser_path, args=flags, timeout=LIMIT)
         for name, (repository, view, height, text) in VIEWS.items():
             scheme = "dark" if name.endswith("-dark") else "light"
-            page = browser.new_page(viewport={"width": 1000, "height": height}, color_scheme=scheme)
+            size = {"width": WIDTHS.get(name, 1000), "height": height}
+            page = browser.new_page(viewport=size, color_scheme=scheme)
             page.set_default_timeout(LIMIT)
             page.goto(f"{address}{repository}/explorer/{view.format(before=before[repository])}")
             page.get_by_text(text).first.wait_for()
@@ -125,8 +165,9 @@ def draw(target: Path) -> list[Path]:
     """Draw all pictures into a folder, and return their places."""
     with tempfile.TemporaryDirectory(prefix="frazil-pictures-") as place:
         folder = Path(place)
-        for name in PAGES:
+        for name in RUN:
             run_page(name, folder)
+        run_pipeline(folder)
         return copy_diagrams(folder, target) + photograph(folder, target)
 
 
