@@ -76,7 +76,7 @@ const ofPage = {
 };
 const lazy = await build({
   ...settings,
-  entryPoints: [...addresses.keys()].map((name) => `./${name}`),
+  entryPoints: [...addresses.keys()].sort((a, b) => (a < b ? -1 : 1)).map((name) => `./${name}`), // found in any order
   plugins: [ofPage],
 });
 const keys = [];

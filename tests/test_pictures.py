@@ -23,7 +23,8 @@ def pictures_of(page: Path) -> list[tuple[str, str]]:
     pictures = re.findall(r"!\[([^\]]*)\]\((?:[./]*docs/)?pictures/([^)#]+)(?:#[\w-]+)?\)", text)
     for element in re.findall(r"<picture>.*?</picture>", text, re.DOTALL):
         words = " ".join(re.findall(r'alt="([^"]*)"', element))
-        pictures += [(words, name) for name in re.findall(r'(?:src|srcset)="(?:docs/)?pictures/([^"]+)"', element)]
+        names = re.findall(r'(?:src|srcset)="(?:docs/)?pictures/([^"]+)"', element)
+        pictures += [(words, name) for name in names]
     return pictures
 
 

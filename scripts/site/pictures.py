@@ -79,7 +79,7 @@ def run_page(name: str, folder: Path) -> None:
 
 
 def run_pipeline(folder: Path) -> None:
-    """Run the pipeline of examples/ on three mornings, the last one with a damaged file, and change its data."""
+    """Run the pipeline of examples/ on three mornings, at last with a damaged file, and change its data."""
     archive = runpy.run_path(str(ROOT / "examples" / "daily" / "archive.py"))
     text = (ROOT / "examples" / "daily_pipeline.toml").read_text().partition("[retention]")[0]
     file = folder / "weather.toml"

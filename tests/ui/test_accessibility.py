@@ -40,7 +40,8 @@ VIEWS = {
 
 def test_rules_of_axe(page: Any, address: str) -> None:
     """All rules in light, and those of colours in dark, too."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the group `browser`").Axe()
+    package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the group `browser`")
+    axe = package.Axe()
     schemes = {"light": {}, "dark": {"runOnly": ["color-contrast", "link-in-text-block"]}}
     problems: list[str] = []
     for turn, (view, (place, marks)) in enumerate(VIEWS.items()):
@@ -50,9 +51,11 @@ def test_rules_of_axe(page: Any, address: str) -> None:
         for scheme, options in schemes.items():
             page.emulate_media(color_scheme=scheme)
             results = axe.run(page, options={"resultTypes": ["violations"], **options})
-            for violation in results.response["violations"]:
-                for node in violation["nodes"]:
-                    problems.append(f"{view}, {scheme}: {violation['id']}: {node['html'][:160]}")
+            problems += [
+                f"{view}, {scheme}: {violation['id']}: {node['html'][:160]}"
+                for violation in results.response["violations"]
+                for node in violation["nodes"]
+            ]
     assert problems == []
 
 

@@ -77,11 +77,9 @@ def rows_of(page: Any, name: str) -> list[list[str]]:
 
 def expected(name: str, decode: Any) -> list[list[str]]:
     """The counts of numpy, and what is missing or NaN."""
-    rows = range(6)
-    if name == "many":  # every second one of its chunks, at the places 0, 1, 3, 4, ...
-        chunks = [at * 12 // MOST_CHUNKS for at in range(MOST_CHUNKS)]
-        rows = [2 * chunk + row for chunk in chunks for row in range(2)]  # type: ignore[assignment]
-    sides = [side[list(rows)].ravel() for side in versions(name)]
+    chunks = [at * 12 // MOST_CHUNKS for at in range(MOST_CHUNKS)] if name == "many" else range(3)
+    rows = [2 * chunk + row for chunk in chunks for row in range(2)]
+    sides = [side[rows].ravel() for side in versions(name)]
     missing = [int(np.sum(side == -32768)) if name == "packed" else 0 for side in sides]
     nan = [int(np.isnan(side.astype("f8")).sum()) for side in sides]
     values = [decode(side) for side in sides]
@@ -107,9 +105,7 @@ def plain(side: np.ndarray) -> np.ndarray:
 def test_counts_of_numbers(page: Any, address: str) -> None:
     page.goto(address)
     for name, decode in (("packed", unpacked), ("holes", plain), ("even", plain), ("many", plain)):
-        head, *rows = rows_of(page, name)
-        assert head[:0] == []
-        assert [row[1:] for row in rows] == expected(name, decode), name
+        assert [row[1:] for row in rows_of(page, name)[1:]] == expected(name, decode), name
     packed = page.get_by_label("Values of /packed", exact=True)
     assert packed.get_by_role("columnheader").all_inner_texts() == ["K", "before", "after"]
     page.get_by_text("(8 of the 12 chunks that the commit wrote)").wait_for()
@@ -131,5 +127,5 @@ def test_arrays_without_numbers_and_large_chunks(page: Any, address: str) -> Non
     wide = page.get_by_label("Values of /wide", exact=True)
     wide.get_by_role("button", name="Read the values").click()
     rows = rows_of(page, "wide")[1:]
-    assert rows[0][1:] == ["1000000", "999997"] or rows[0][1:] == ["1,000,000", "999,997"]
+    assert rows[0][1:] == ["1,000,000", "999,997"]
     assert rows[11][1:] == ["0", "3"]
