@@ -24,6 +24,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import zarr
 from PIL import Image
 
@@ -95,7 +96,8 @@ def run_pipeline(folder: Path) -> None:
     with repo.transaction("colder", message="Try a colder first day") as store:
         zarr.open_array(store, path="weather/t2m")[:4] = 2500
     with repo.transaction("main", message="Correct the sensors of the north") as store:
-        zarr.open_array(store, path="weather/t2m")[8:12, :36] += 1500
+        array = zarr.open_array(store, path="weather/t2m")
+        array[8:12, :36] = np.asarray(array[8:12, :36]) + 1500
     with repo.transaction("main", message="Correct the first hour of rain") as store:
         zarr.open_array(store, path="weather/tp")[0] = 0
 

@@ -21,6 +21,8 @@ SHAPE, CHUNKS = (40, 6), (2, 6)
 PACKING = {"scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768, "units": "K"}
 FLAGS = {"flag_values": [0, 1, 2], "flag_meanings": "sea land ice"}
 
+ATTRIBUTES: dict[str, dict[str, Any]] = {"packed": PACKING, "flags": FLAGS}
+
 
 def versions(name: str) -> list[np.ndarray]:
     """The stored elements of an array before and after the second commit, which changes the first rows."""
@@ -53,17 +55,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         root = zarr.create_group(store)
         for name in NAMES:
             array = root.create_array(name, data=versions(name)[0], chunks=CHUNKS, dimension_names=["y", "x"])
-            array.attrs.update({"packed": PACKING, "flags": FLAGS}.get(name, {}))
+            array.attrs.update(ATTRIBUTES.get(name, {}))
         root.create_array("text", data=np.array(["a", "b"]), chunks=(1,))
         root.create_array("wide", shape=(2_000_000,), chunks=(1_000_000,), dtype="f4")
     with repo.transaction("main", message="other values") as store:
-        root = zarr.open_group(store)
         for name in NAMES:
             rows = 24 if name == "many" else 6
-            root[name][:rows] = versions(name)[1][:rows]
-        root["text"][0] = "c"
-        root["wide"][:3] = 1.0
-        root.create_array("new", data=np.arange(4.0), chunks=(4,))
+            zarr.open_array(store, path=name)[:rows] = versions(name)[1][:rows]
+        zarr.open_array(store, path="text")[0] = "c"
+        zarr.open_array(store, path="wide")[:3] = 1.0
+        zarr.open_group(store).create_array("new", data=np.arange(4.0), chunks=(4,))
     assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
     with hosted(folder) as url:
         yield f"{url}page/index.html#/history"
