@@ -161,7 +161,7 @@ def there_and_back(spark: SparkSession, repo: frazil.Repository, path: str | Non
                 differences[f"{name}: types"] = f"{kinds}"
             if (found := texts(frame)) != wanted:
                 differences[f"{name}: values"] = f"{found} instead of {wanted}"
-            # One planner has the conditions of `scan` and `read`. The source by name takes none.
+            # `read` has the planner of `scan`. The source by name takes no conditions. A quarter is enough.
             for condition, expected in list(chosen.items())[:: 1 if name == "scan" else 4]:
                 result = sorted(row[0] for row in frame.where(condition).select("x").collect())
                 if result != expected:

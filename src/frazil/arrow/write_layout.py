@@ -507,7 +507,7 @@ def write_rows(session: Session, layout: RowLayout, rows: pa.Table, edges: I64 |
     twice = np.flatnonzero(cells[order][1:] == cells[order][:-1])
     if len(twice):
         row = int(order[twice[0]])
-        cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()}" for axis in layout.axes)
+        cell = _cell(rows, row, layout)
         raise misplaced(f"Each cell must have one row, got {len(twice)} more, the first at {cell}")
     units = [at // step for at, step in zip(positions, layout.unit, strict=True)]
     number = flat_index(units, layout.units)
@@ -555,11 +555,15 @@ def _require_missing(existing: NDArray[Any], variable: TableArray, layout: RowLa
     found = ~are_fill(existing.reshape(-1, 1), np.asarray(variable.missing, existing.dtype))
     if found.any():
         row = int(np.argmax(found))
-        cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()}" for axis in layout.axes)
         raise misplaced(
-            f"INSERT must add rows to cells without values, got {cell}, where {variable.name} has a value. "
-            "MERGE INTO and INSERT OVERWRITE replace values"
+            f"INSERT must add rows to cells without values, got {_cell(rows, row, layout)}, where "
+            f"{variable.name} has a value. MERGE INTO and INSERT OVERWRITE replace values"
         )
+
+
+def _cell(rows: pa.Table, row: int, layout: RowLayout) -> str:
+    """Return the labels of the cell of a row for an error."""
+    return ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()}" for axis in layout.axes)
 
 
 def _block(

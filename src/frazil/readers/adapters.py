@@ -200,7 +200,8 @@ class TextReader(AdaptedReader):
         contents.variables = [
             each if self._length(each) is None else self._as_text(each) for each in contents.variables
         ]
-        lengths = {each.dims[-1] for each in self._reader.schema().variables.values() if self._length(each)}
+        variables = self._reader.schema().variables.values()
+        lengths = {each.dims[-1] for each in variables if self._length(each) is not None}
         for name in lengths.difference(*(each.dims for each in contents.variables)):
             del contents.dims[name]
         return contents

@@ -341,6 +341,11 @@ class _Clause:
     values: Mapping[str, exp.Expr]
     deletes: bool
 
+    @property
+    def writes(self) -> bool:
+        """Whether it changes its rows; false for DO NOTHING."""
+        return self.deletes or bool(self.values)
+
 
 #: Kind of a clause -> the actions that it can have.
 _ACTIONS: Final = {
@@ -374,7 +379,7 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
     clauses = [_clause(table, each, given, source) for each in whens]
     kinds = {each.kind for each in clauses}
     deletes = any(each.deletes for each in clauses)
-    if not deletes and not any(each.values for each in clauses):
+    if not any(each.writes for each in clauses):
         raise misfit("MERGE must have a clause that writes, got only DO NOTHING")
     if deletes:
         table.require_missing_values("DELETE")
@@ -386,8 +391,7 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
         condition = exp.and_(*(_is_null(exp.column(*flag, quoted=True), not there) for there, flag in flags))
         if clause.condition is not None:
             condition = exp.and_(condition, clause.condition.copy())
-        writes = clause.deletes or clause.values
-        case = case.when(condition, exp.Literal.number(number) if writes else exp.Null())
+        case = case.when(condition, exp.Literal.number(number) if clause.writes else exp.Null())
         inner += [exp.alias_(each, f"{name}_{number}", quoted=True) for name, each in clause.values.items()]
     joined = exp.select(exp.alias_(case, _CLAUSE), *inner)
     joined = joined.from_(_flagged(tree.this, _IN_TARGET, target, table.has_values(target)))
@@ -431,13 +435,13 @@ def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) 
         columns = (
             table.names if then.this is None else [table.column(each.name) for each in then.this.expressions]
         )
-        given_values = then.expression.expressions if then.expression else ()
-        if len(given_values) != len(columns):
+        expressions = then.expression.expressions if then.expression else ()
+        if len(expressions) != len(columns):
             raise misfit(
                 f"INSERT must have a value for each of the columns {', '.join(columns)}, got "
-                f"{len(given_values)} values"
+                f"{len(expressions)} values"
             )
-        values = {name: _value(each) for name, each in zip(columns, given_values, strict=True)}
+        values = {name: _value(each) for name, each in zip(columns, expressions, strict=True)}
     missing = [each for each in table.grid.dims if action == "INSERT" and each not in values]
     if missing:
         raise misfit(

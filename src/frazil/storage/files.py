@@ -438,7 +438,7 @@ NO_LINKS: Final = frozenset(
 
 
 #: Bytes of one write. With many MiB at once, Linux sometimes needs ten times the processor time.
-_WRITTEN: Final = 1 << 20
+_WRITE_BYTES: Final = 1 << 20
 
 
 class NewFile:
@@ -460,7 +460,7 @@ class NewFile:
         try:
             for part in parts:
                 while part:
-                    part = part[os.write(self.descriptor, part[:_WRITTEN]) :]
+                    part = part[os.write(self.descriptor, part[:_WRITE_BYTES]) :]
         except BaseException:
             self.close()
             raise
