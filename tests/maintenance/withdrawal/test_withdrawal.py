@@ -19,6 +19,7 @@ from tests.repository.version_1 import copy_of
 from tests.support.errors import of_kind
 from tests.support.judge import reference, reference_storage
 from tests.support.virtual_chunks import allow_folder
+from zarr.core.buffer.cpu import Buffer
 
 import frazil
 from frazil import ErrorKind
@@ -343,6 +344,41 @@ def test_compressed_chunks_and_shards(shards: tuple[int, ...] | None) -> None:
     assert values(repo, "t") == [data.tolist()]
     assert repo.upkeep.verify(level="decode").ok
     assert files_with(storage, secret(4)) == []
+
+
+@pytest.mark.parametrize("lengths", [[2, 5, 4], [3, 3, 3, 2]])
+def test_a_version_with_other_chunks(lengths: list[int]) -> None:
+    repo = frazil.Repository.create(storage := MemoryStorage(), CONFIG)
+    data = np.arange(11, dtype="i8")
+    data[1:4], data[8:10] = secret(3), secret(2, 20)
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        with repo.transaction("main", message="short") as store:
+            create(store, "v", data[:9], [[2, 5, 2]])
+            create(store, "other", data, [lengths])
+        session = repo.writable_session("main")
+        other = session.store.get_sync("other/zarr.json")
+        session.store.set_sync("v/zarr.json", other)  # the same array, so the same node
+        zarr.open_array(session.store, path="v")[:] = data
+        session.commit("long")
+        repo.upkeep.forget("other").apply()
+        boxes = {"v": [slice(1, 3), slice(8, 11)]}
+        assert repo.upkeep.forget(boxes).apply().ok
+        left = np.where(np.isin(np.arange(11), [1, 2, 8, 9, 10]), 0, data)
+        assert values(repo, "v") == [left.tolist(), left[:9].tolist()]
+        assert files_with(storage, np.concatenate([secret(2), secret(2, 20)])) == []
+        assert repo.upkeep.verify(level="decode").ok
+
+
+def test_one_manifest_of_two_encodings() -> None:
+    storage, repo = stored()
+    session = repo.writable_session("main")
+    document = session.store.get_sync("t/zarr.json")
+    session.store.set_sync("t/zarr.json", Buffer.from_bytes(document.to_bytes().replace(b"little", b"big")))
+    session.commit("other bytes")
+    with pytest.raises(frazil.InvalidInputError, match="Name the whole array"):
+        repo.upkeep.forget(WANTED).apply()
+    assert len(files_with(storage, ALL)) > 4
+    assert repo.upkeep.forget("t").apply().ok
 
 
 def test_whole_groups_and_scalars() -> None:

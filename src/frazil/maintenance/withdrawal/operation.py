@@ -353,17 +353,16 @@ class Forgetting:
         if has_statistics:
             manifest = with_read_statistics(self._storage, manifest)
         pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
-        masks = [self._masks(survey, survey.cuts.get(node), table) for node, table in pairs]
+        cuts = {node: cut.in_manifest(id_) for node, cut in survey.cuts.items() if node in manifest.arrays}
+        masks = [self._masks(survey, cuts.get(node), table) for node, table in pairs]
         written: dict[bytes, ChunkTable] = {}
         for (node, table), (_, partly) in zip(pairs, masks, strict=True):
             if len(rows := np.flatnonzero(partly)):
-                partly[rows], written[node] = self._partial.written(
-                    table, rows, survey.cuts[node], writes=writes
-                )
+                partly[rows], written[node] = self._partial.written(table, rows, cuts[node], writes=writes)
         whole = table_of(manifest)
         gone = np.concatenate([np.zeros(0, np.bool_), *(all_ | partly for all_, partly in masks)])
         spans = survey.files.spans(whole, ~gone), survey.files.spans(whole, gone)
-        own = [np.full(len(table), node in survey.cuts) for node, table in pairs]
+        own = [np.full(len(table), node in cuts) for node, table in pairs]
         stays = ~gone & np.concatenate([gone[:0], *own])
         near, near_inline = survey.files.spans(whole, stays), inline_digests(whole, stays)
         if not gone.any():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from itertools import accumulate
 from json import dumps, loads
@@ -107,11 +107,17 @@ class ArrayCut:
     """What is withdrawn of one array. ``boxes`` is empty for the whole array.
 
     ``document`` has the largest shape of all versions, so that the chunks at its end have all their elements.
+    ``encodings`` has the cuts by manifest if versions have other chunks or codecs.
     """
 
     paths: tuple[str, ...]
     document: bytes
     boxes: tuple[Box, ...]
+    encodings: Mapping[bytes, ArrayCut] = field(default_factory=dict)
+
+    def in_manifest(self, id_: bytes) -> ArrayCut:
+        """Return the cut for the chunks of a manifest."""
+        return self.encodings.get(id_, self)
 
     def masks(self, index: U32) -> tuple[Mask, Mask]:
         """Return which chunks have only withdrawn elements, and which have some."""
@@ -183,25 +189,60 @@ def array_cuts(tables: Callable[[], Iterable[NodeTable]], selection: DataSelecti
         for id_, path, text in zip(id_list(nodes.ids[rows]), paths, texts, strict=True):
             names[id_][path] = documents[id_][text] = None
     return {
-        id_: _array_cut(tuple(names[id_]), list(documents[id_]), list(own.values()))
+        id_: _array_cut(tables, id_, tuple(names[id_]), list(documents[id_]), list(own.values()))
         for id_, own in boxes.items()
     }
 
 
 def _array_cut(
-    paths: tuple[str, ...], documents: list[bytes], boxes: list[tuple[tuple[Any, ...], ...]]
+    tables: Callable[[], Iterable[NodeTable]],
+    id_: bytes,
+    paths: tuple[str, ...],
+    documents: list[bytes],
+    boxes: list[tuple[tuple[Any, ...], ...]],
 ) -> ArrayCut:
     if not all(boxes):  # one of the paths names the whole array
         return ArrayCut(paths, documents[-1], ())
-    if not all(same_encoding(documents[0], each) for each in documents[1:]):
-        raise InvalidInputError(
-            f"`{paths[0]}` must have the same chunks and codecs in all versions for a box, got others. Name "
-            "the whole array"
-        )
+    every = tuple(_box(paths[0], index, len(loads(documents[-1])["shape"])) for own in boxes for index in own)
+    groups: list[list[bytes]] = []
+    for document in documents:
+        same = next((group for group in groups if same_encoding(group[0], document)), None)
+        if same is None:
+            groups.append([document])
+        else:
+            same.append(document)
+    cuts = [ArrayCut(paths, _longest(group), every) for group in groups]
+    encodings: dict[bytes, ArrayCut] = {}
+    for group, cut in zip(groups, cuts, strict=True) if len(groups) > 1 else ():
+        manifests = _manifests(tables, id_, group)
+        if not manifests.isdisjoint(encodings):
+            raise InvalidInputError(
+                f"a manifest of `{paths[0]}` must have the same chunks and codecs in all versions for a box, "
+                "got others. Name the whole array"
+            )
+        encodings |= dict.fromkeys(manifests, cut)
+    return replace(cuts[-1], encodings=encodings)
+
+
+def _longest(documents: list[bytes]) -> bytes:
+    """Return the metadata of an array with the most elements along each dimension, in the same chunks."""
     parsed = list(map(loads, documents))
     shape = [max(sizes) for sizes in zip(*(each["shape"] for each in parsed), strict=True)]
-    every = tuple(_box(paths[0], index, len(shape)) for own in boxes for index in own)
-    return ArrayCut(paths, dumps({**parsed[-1], "shape": shape}).encode(), every)
+    grid = parsed[-1]["chunk_grid"]
+    if grid["name"] == "rectilinear":
+        shapes = [max(each, key=np.sum) for each in zip(*map(chunk_lengths, documents), strict=True)]
+        grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
+    return dumps({**parsed[-1], "shape": shape, "chunk_grid": grid}).encode()
+
+
+def _manifests(tables: Callable[[], Iterable[NodeTable]], id_: bytes, documents: list[bytes]) -> set[bytes]:
+    """Return the ids of the manifests of an array in versions with these metadata."""
+    ids, found = id_matrix([id_], NODE_ID_BYTES), set[bytes]()
+    for nodes in tables():
+        own = nodes.select_nodes(np.flatnonzero(ids_among(nodes.ids, ids)))
+        if not set(documents).isdisjoint(own.user_data.blobs()):
+            found.update(id_list(own.manifest_ids()))
+    return found
 
 
 class PartialChunks:
