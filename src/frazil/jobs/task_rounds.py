@@ -120,6 +120,8 @@ class Rounds:
         self.totals["tasks"] += len(items)
         if self.progress is not None:
             self.progress.expect(len(items))
+        if not items and self.staging is None:
+            return []  # a fork would cost a lease in the storage
         place = f"{STAGING}/{id_to_text(new_object_id())}"
         if self.staging is not None:
             if state_of(session).generation != generation:

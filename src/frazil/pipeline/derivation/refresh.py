@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -211,6 +212,14 @@ class _Call:
         return None if len(groups) != 1 or first is None else first or "/"
 
 
+@functools.lru_cache(256)
+def _table_entry(document: bytes) -> tuple[str, Definition, str] | None:
+    """Return the place, the definition and its id from the ``zarr.json`` of a table; None for others."""
+    attributes = json.loads(document).get("attributes") or {}
+    definition = Definition.parse(attributes)
+    return None if definition is None else (str(attributes.get("place")), definition, definition.id)
+
+
 def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     """Return the calls with results, and the paths of tables and states without a result."""
     nodes = session.workspace.node_table()
@@ -221,22 +230,22 @@ def _all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     ids = id_matrix([id_from_text(name, NODE_ID_BYTES) for name in names if is_node_id(name)], NODE_ID_BYTES)
     owners = np.flatnonzero(np.isin(id_keys(nodes.ids), id_keys(ids))).tolist()
     by_id = {bytes(nodes.ids[row]): all_paths[row] for row in owners}
-    tables = list[tuple[str, str, str, Definition]]()
-    for table in (all_paths[row] for row in rows[nodes.is_array[rows]].tolist()):
-        attributes, node = array_info(session, table).attributes, table.rpartition("/")[2]
-        definition = Definition.parse(attributes)
+    tables = list[tuple[str, str, str, Definition, str]]()
+    for row in rows[nodes.is_array[rows]].tolist():
+        table, entry = all_paths[row], _table_entry(nodes.user_data.bytes(row))
+        node = table.rpartition("/")[2]
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
-        if definition is not None and path is not None:
-            tables.append((path, str(attributes.get("place")), table, definition))
-        elif definition is not None:
+        if entry is not None and path is not None:
+            tables.append((path, table, *entry))
+        elif entry is not None:
             orphans.append(table)
     # Results of one call are in one group, unless they were moved apart.
-    for path, place, table, definition in sorted(tables, key=lambda each: each[0].removesuffix(each[1])):
+    for path, table, place, definition, id_ in sorted(tables, key=lambda each: each[0].removesuffix(each[2])):
         is_result = owner_of(path) is None
         # The same call may run again after its results were moved.
-        turn = turns[definition.id, definition.target, place] if is_result else 0
-        turns[definition.id, definition.target, place] += is_result
-        call = calls.setdefault((definition.id, definition.target, turn), _Call(definition))
+        turn = turns[id_, definition.target, place] if is_result else 0
+        turns[id_, definition.target, place] += is_result
+        call = calls.setdefault((id_, definition.target, turn), _Call(definition))
         if is_result:
             call.outputs[place] = path
         else:

@@ -115,7 +115,9 @@ class ArrayInfo:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The data type as numpy has it."""
-        return np.dtype(self.array.dtype)
+        # The array of the least metadata: appends and equal results share it.
+        least: Json = {**self.document, "shape": self.grid, "attributes": {}, "dimension_names": None}
+        return np.dtype(_empty_array(json.dumps(least)).dtype)
 
     @property
     def itemsize(self) -> int:
