@@ -247,7 +247,10 @@ def _compress_locations(
     # Training needs several times more text than the size of the dictionary.
     samples *= 1 + 10 * config.max_dictionary_bytes // max(1, sum(map(len, samples)))
     try:
-        dictionary = zstandard.train_dictionary(config.max_dictionary_bytes, samples, level=config.level)
+        # The table of the search has 2**f entries: the default is slower, and no better for so few samples.
+        dictionary = zstandard.train_dictionary(
+            config.max_dictionary_bytes, samples, d=8, f=14, steps=4, level=config.level
+        )
     except zstandard.ZstdError:
         return None  # too few or too short samples
     compress = zstandard.ZstdCompressor(
@@ -260,7 +263,7 @@ def _compress_locations(
 
 def _dictionary_helps(blobs: list[bytes], compress: Callable[[bytes], bytes], dictionary: bytes) -> bool:
     """Return whether a sample of locations takes less space in the compressed file with the dictionary."""
-    size, stretches = len(_packed([dictionary])), (blobs[:1000], blobs[:10_000])
+    size, stretches = len(_packed([dictionary])), (blobs[:100], blobs[:1000], blobs[:10_000])
     # The more locations there are, the better they compress without a dictionary. So most answers are fast.
     return all(
         (len(_packed(some)) - len(_packed(map(compress, some)))) * (len(blobs) / len(some)) > size
