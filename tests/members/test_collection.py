@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -355,8 +356,13 @@ def test_rows_by_columns_and_few_requests(tmp_path: Path) -> None:
     cold = frazil.Collection(frazil.Repository.open(tmp_path / "ice"), "scenes")
     cold = frazil.Collection(frazil.Repository.open(tmp_path / "ice").readonly_session("main"), "scenes")
     TRAFFIC.take_counts()
+    few = frazil.Collection(frazil.Repository.open(tmp_path / "ice").readonly_session("main"), "scenes")
+    TRAFFIC.take_counts()
+    assert len(few.where("cloud < 2")) == count // 50 + 1
+    assert TRAFFIC.take_counts().requests <= 4
     chosen = cold.where("cloud < 2", bbox=(0, 0, 10, 1))
     assert TRAFFIC.take_counts().requests <= 6
+    assert set(chosen.columns["crs"].tolist()) == {"EPSG:4326"}
     expected = [name for at, name in enumerate(names) if at % 100 < 2 and -1 <= west[at] <= 10]
     assert list(chosen) == expected
     assert list(scenes.where("cloud < 2", bbox=(0, 0, 10, 1))) == expected
@@ -476,6 +482,40 @@ def test_checks_find_what_others_wrote(repo: frazil.Repository, strict: frazil.C
     strict.remove("a", "b", "d")
     assert strict.check() == {}
     assert list(strict.where()) == ["c"]
+
+
+def test_other_columns_are_read_at_their_first_use(tmp_path: Path) -> None:
+    repo = frazil.Repository.create(tmp_path / "ice")
+    scenes = frazil.Collection.create(repo, "scenes")
+    scenes.add_many(
+        {"dataset": scene(), "name": f"s{number}", "cloud": number}
+        | {f"c{at}": number * at for at in range(9)}
+        for number in range(4)
+    )
+    session = frazil.Repository.open(tmp_path / "ice").readonly_session("main")
+    cold = frazil.Collection(session, "scenes")
+    chosen = cold.where("cloud < 2")
+    scenes.remove("s0")
+    assert chosen.columns["c3"].tolist() == [0, 3]
+    assert {*chosen.columns} >= {"cloud", "c3", "crs"}
+    assert chosen.to_pandas()["c8"].tolist() == [0, 8]
+    with pytest.raises(KeyError):
+        chosen.columns["member"]
+    assert pickle.loads(pickle.dumps(chosen)).columns["c2"].tolist() == [0, 2]
+
+
+def test_rows_of_a_writable_session_stay_as_they_were(repo: frazil.Repository) -> None:
+    frazil.Collection.create(repo, "scenes")
+    session = repo.writable_session("main")
+    scenes = frazil.Collection(session, "scenes")
+    scenes.add(scene(), name="a", cloud=1, more=1)
+    session.commit("a")
+    session = repo.writable_session("main")
+    scenes = frazil.Collection(session, "scenes")
+    before = scenes.where("cloud < 2")
+    scenes.replace(scene(), name="a", cloud=1, more=5)
+    assert scenes.where("cloud < 2").columns["more"].tolist() == [5]
+    assert before.columns["more"].tolist() == [1]
 
 
 def test_a_column_of_another_length_is_refused(repo: frazil.Repository, scenes: frazil.Collection) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,7 +74,7 @@ class Members:
     Attributes:
         names: The names, as texts.
         columns: The other columns by name, in the order of the names. Missing numbers are NaN, missing times
-            NaT, missing texts empty.
+            NaT, missing texts empty. Columns without a condition are read at the first use of one of them.
         session: The session that reads the version.
         path: The path of the collection.
 
@@ -135,6 +135,45 @@ class Members:
         return xr.Dataset(columns, {KEY: self.names.astype(object)}).to_dataframe()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    """The table of one version. Each column is read once."""
+
+    session: Session
+    path: str
+    columns: Mapping[str, Column]
+    rows: Rows = field(default_factory=dict)
+
+    def read(self, names: Iterable[str]) -> Rows:
+        """Return some columns."""
+        chosen = list(names)
+        if missing := set(chosen) - self.rows.keys():
+            self.rows.update(read_table(self.session, self.path, missing))
+        return {name: self.rows[name] for name in chosen}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ChosenColumns(Mapping[str, NDArray[Any]]):
+    """The columns of the rows in a mask. The first use of one reads all that are missing."""
+
+    table: _Table
+    names: tuple[str, ...]
+    mask: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self.names:
+            raise KeyError(name)
+        if name not in self.table.rows:
+            self.table.read(self.names)
+        return self.table.columns[name].values(self.table.rows[name][self.mask])
+
+
 @checks_arguments
 class Collection:
     """A group whose members are groups of their own shapes, and one table that describes the members.
@@ -182,7 +221,7 @@ class Collection:
         self._source, self._branch = source, branch
         self._path = absolute(path)
         self._table = _path_of(self._path, TABLE)
-        self._cache: tuple[str, Rows] | None = None
+        self._cache: _Table | None = None
         self._document(self._reading())
 
     @classmethod
@@ -351,7 +390,7 @@ class Collection:
             nodes = set(session.workspace.node_table().paths_list())
             if lost := next((each for each in names if _path_of(self._path, each) not in nodes), None):
                 raise NodeNotFoundError(f"`{self._path}` must have a group `{lost}`, got none")
-            known = set(read_table(session, self._table)[KEY].tolist())
+            known = set(read_table(session, self._table, [KEY])[KEY].tolist())
             if again := next((each for each in names if each in known), None) or len(names) - len({*names}):
                 raise AlreadyExistsError(f"a member must have one row, got another one for `{again}`")
             self._require_fit(session, names)
@@ -375,7 +414,7 @@ class Collection:
         """
 
         def work(session: Session) -> RowChanges:
-            known = set(read_table(session, self._table)[KEY].tolist())
+            known = set(read_table(session, self._table, [KEY])[KEY].tolist())
             for name in names:
                 path = _path_of(self._path, name)
                 if session.workspace.node(path) is None and name not in known:
@@ -409,7 +448,7 @@ class Collection:
         """Write the group of a member. Return its row."""
         path, above = _path_of(self._path, name), name.split("/")[:-1]
         parents = {"/".join(above[: end + 1]) for end in range(len(above))}
-        if parents and (known := parents & set(read_table(session, self._table)[KEY].tolist())):
+        if parents and (known := parents & set(read_table(session, self._table, [KEY])[KEY].tolist())):
             raise AlreadyExistsError(
                 f"a member must not be in another member, got {name!r} in {known.pop()!r}"
             )
@@ -490,7 +529,8 @@ class Collection:
         """
         session = self._reading()
         self._document(session)
-        rows, columns = self._rows(session), columns_of(session, self._table)
+        table = self._table_of(session)
+        columns, names = table.columns, {KEY, *(BOX if bbox is not None else ())}
         conditions: list[Predicate] = [] if condition is None else [parse(condition, has_columns=True)]
         if time is not None:
             first, last = time if isinstance(time, tuple | list) else (time, time)
@@ -503,6 +543,7 @@ class Collection:
                     f"a condition must have columns of {', '.join(columns)}, got {test.column!r}"
                     f"{suggest(test.column, columns)}"
                 )
+            names.add(test.column)
             coding = columns[test.column].coding
             dtype = np.dtype("M8[us]") if coding.is_time else coding.number_dtype
             return test.typed(dtype, name=f"the column `{test.column}`")
@@ -511,13 +552,17 @@ class Collection:
             elements, column = rows[test.column], columns[test.column]
             return test.is_met(column.values(elements), column.is_missing(elements))
 
+        conditions = [each.each(typed) for each in conditions]
+        # Another version may have the rows of a session that can write, when somebody uses a column.
+        rows = table.read(names if session.read_only else columns)
         mask = np.ones(len(rows[KEY]), np.bool_)
         for each in conditions:
-            mask &= each.each(typed).fold(met)
+            mask &= each.fold(met)
         if bbox is not None:
             mask &= overlaps([rows[side] for side in BOX], normal_box(bbox))
-        chosen = {name: columns[name].values(elements[mask]) for name, elements in rows.items()}
-        return Members(chosen.pop(KEY), chosen, session, self._path)
+        others = tuple(name for name in columns if name != KEY)
+        chosen = _ChosenColumns(table, others, mask)
+        return Members(columns[KEY].values(rows[KEY][mask]), chosen, session, self._path)
 
     def open(self, name: str, **options: Any) -> xr.Dataset:
         """Return the dataset of a member.
@@ -542,7 +587,9 @@ class Collection:
         """
         session, found = self._reading(), dict[str, list[str]]()
         schema = self._document(session).get("schema", {})
-        names, counts = np.unique(read_table(session, self._table)[KEY].astype(object), return_counts=True)
+        names, counts = np.unique(
+            read_table(session, self._table, [KEY])[KEY].astype(object), return_counts=True
+        )
         rows = set(names.tolist())
         nodes, inside = session.workspace.node_table(), f"{self._path.rstrip('/')}/"
         arrays = nodes.select_nodes(nodes.is_array).paths_list()
@@ -584,10 +631,11 @@ class Collection:
             MissingExtraError: pystac is not installed.
         """
         chosen = self.where() if members is None else members
-        rows = self._rows(chosen.session)
+        table = self._table_of(chosen.session)
+        columns, rows = table.columns, table.read(table.columns)
         is_chosen = np.isin(rows[KEY], chosen.names)
         chosen_rows = {name: each[is_chosen] for name, each in rows.items() if name != KEY}
-        names, columns = rows[KEY][is_chosen].tolist(), columns_of(chosen.session, self._table)
+        names = rows[KEY][is_chosen].tolist()
         return stac.items_of(chosen.session, self._path, names, chosen_rows, columns)
 
     def add_stac(
@@ -622,13 +670,15 @@ class Collection:
             )
         return document
 
-    def _rows(self, session: Session) -> Rows:
-        """Return the elements of the table, which are cached for one version."""
-        if session.has_uncommitted_changes:
-            return read_table(session, self._table)
-        if self._cache is None or self._cache[0] != session.snapshot_id:
-            self._cache = session.snapshot_id, read_table(session, self._table)
-        return self._cache[1]
+    def _table_of(self, session: Session) -> _Table:
+        """Return the table, whose columns are cached for one version."""
+        cached = self._cache
+        has_changes, id_ = session.has_uncommitted_changes, session.snapshot_id
+        if has_changes or cached is None or cached.session.snapshot_id != id_:
+            cached = _Table(session, self._table, columns_of(session, self._table))
+        if not has_changes:
+            self._cache = cached
+        return cached
 
 
 def _path_of(collection: str, name: str) -> str:

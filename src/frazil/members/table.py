@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, cast, override
@@ -206,10 +206,17 @@ def type_of(values: Sequence[Any] | NDArray[Any]) -> str | None:
 # ---- reads
 
 
-def read_table(session: Session, table: str) -> Rows:
-    """Return all rows, with few requests: neighbouring chunks of all columns are read together."""
+def read_table(session: Session, table: str, names: Collection[str] | None = None) -> Rows:
+    """Return all rows, of all columns or of some. Neighbouring chunks of columns are read together."""
     workspace, size = session.workspace, size_of(session, table)
     nodes = {name: each.node for name, each in columns_of(session, table).items() if each.node is not None}
+    for node in nodes.values():
+        if (length := node.array_data.shape[0]) != size:
+            raise misfit(
+                f"the column `{node.path}` must have {size} rows, as `{KEY}` has, got {length}. Write a "
+                "value for each member"
+            )
+    nodes = {name: node for name, node in nodes.items() if names is None or name in names}
     entries = [entry for node in nodes.values() if (entry := workspace.array_entry(node.path)) is not None]
     workspace.manifests(list({id_ for entry in entries for id_ in entry.ids}))
     refs = {name: workspace.ref_table(node.path) for name, node in nodes.items()}
@@ -219,12 +226,7 @@ def read_table(session: Session, table: str) -> Rows:
     for name, node in nodes.items():
         parts = [next(chunks) for _ in range(len(refs[name]))]
         elements = _joined(node, refs[name].index[:, 0].tolist(), parts)
-        rows[name] = elements = read(session, node.path) if elements is None else elements
-        if len(elements) != size:
-            raise misfit(
-                f"the column `{node.path}` must have {size} rows, as `{KEY}` has, got {len(elements)}. "
-                "Write a value for each member"
-            )
+        rows[name] = read(session, node.path) if elements is None else elements
     return rows
 
 
