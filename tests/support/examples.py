@@ -11,7 +11,7 @@ _FULL = 100
 def examples(count: int) -> int:
     """Return how many examples to try, for a test that shall try ``count`` where others try 100.
 
-    `quick` tries a fifth, `ci` half, `weekly` twice and `fuzz` fifty times as many.
+    `quick` tries a fifth, `ci` three tenths, `weekly` twice and `fuzz` fifty times as many.
     """
     return max(
         1, round(count * settings.get_profile(settings.get_current_profile_name()).max_examples / _FULL)
