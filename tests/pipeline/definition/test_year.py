@@ -231,7 +231,7 @@ def test_a_year_with_failed_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("engine", ["threads", "processes"])
+@pytest.mark.parametrize("engine", ["processes", pytest.param("threads", marks=pytest.mark.weekly)])
 def test_a_year_with_killed_drivers(tmp_path: Path, engine: str) -> None:
     run_year(tmp_path, engine, fails=killed_drivers())
 
