@@ -450,7 +450,7 @@ def test_a_later_variable_has_the_chunks_of_the_group(tmp_path: Path, repo: fraz
         time = days[number] + np.arange(12)
         data = xr.Dataset({"t": (grid, np.full((12, 8, 8), 1.0 * number))}, {"time": time})
         if number >= 2:
-            data["p"] = grid, np.full((12, 8, 8), 2, "i2")
+            data["p"] = grid, np.full((12, 8, 8), 2, "i2"), {"missing_value": np.int16(-1)}
             data["mask"] = ("y", "x"), np.ones((8, 8))
             data["station"] = "time", np.ones(12)
         data["time"].attrs["units"] = "hours since 1900-01-01"

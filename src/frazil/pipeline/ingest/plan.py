@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from frazil.arguments import misfit
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
-from frazil.cf import coding_of
+from frazil.cf import coding_of, missing_element_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.jobs.engine import LEAST_TASK, Engine, EngineName, slots_of, task_bytes
@@ -266,6 +266,7 @@ def plan_tasks(change: GroupChange) -> Tasks:
         first = int(np.argmin(matches))
         raise without_container(locations[first], referenced[first])
     if axis is not None and dim is not None:
+        _require_missing_values(change, arrays, groups, axis, dim)
         grow_arrays(change, arrays, groups, axis, dim)
         write_labels(change, axis)
     work = list(_items(change, groups, arrays))
@@ -421,6 +422,54 @@ def _family_arrays(
         yield PlannedArray(
             target, array is not None, name in family.along, virtual is not None, unpacked, stored=stored
         )
+
+
+def _require_missing_values(
+    change: GroupChange,
+    arrays: Sequence[PlannedArray],
+    groups: Sequence[ArrayGroup],
+    axis: StepAxis,
+    dim: str,
+) -> None:
+    """Check that each array with cells that get no value has an element that decodes as missing."""
+    existing, grown, labelled = change.existing, change.dataset.grown, change.dataset.inspection.labelled
+    pieces_of = {number: group.pieces for group in groups for number in group.arrays}
+    planned = {
+        each.target.name: (each.target, pieces_of.get(at, NO_PIECES)) for at, each in enumerate(arrays)
+    }
+    forms: list[tuple[str, np.dtype[Any], Mapping[str, Any], tuple[str, ...], StepRuns]] = [
+        (name, each.dtype, each.attrs, each.dims, pieces) for name, (each, pieces) in planned.items()
+    ]
+    others = {name: existing.arrays[name] for name in existing.arrays_along(dim) if name not in planned}
+    forms += [(name, each.dtype, dict(each.attrs), dims_of(each), NO_PIECES) for name, each in others.items()]
+    for name, dtype, attrs, dims, pieces in forms:
+        is_number = name != dim and dim in dims and dtype.kind in "biu"
+        if not is_number or missing_element_of(attrs, dtype) is not None:
+            continue
+        grows = [each for each in dims if each in grown.labels]
+        # The cells of a step that get a value, counted in the dimensions that grow.
+        width = np.ones(len(pieces), np.int64)
+        for each in grows:
+            codes = labelled[pieces.source].tolist()
+            width *= np.array([len(grown.places[code][each]) for code in codes], np.int64)
+        if name in planned and planned[name][0].window is not None:
+            width[:] = 0
+        cells = np.zeros(axis.length + 1, np.int64)
+        np.add.at(cells, pieces.at, width)
+        np.add.at(cells, pieces.at + pieces.count, -width)
+        has = np.cumsum(cells[:-1]) >= math.prod(len(grown.labels[each]) for each in grows)
+        if name in existing.arrays and all(grown.before[each] == len(grown.labels[each]) for each in grows):
+            has[axis.old] = True
+        if not has.all():
+            raise misfit(
+                f"`{existing.path_of(name)}` must have a missing value, because {(~has).sum():,} of its "
+                f"{axis.length:,} steps have cells without a value, but its {dtype} numbers have no _FillValue"
+            ).with_remedy(
+                "Give it a _FillValue with {}, store floats with {} if it is packed, or leave it out with {}",
+                argument(preprocess=...),
+                argument(unpack=True),
+                argument(variables=...),
+            )
 
 
 def _require_all_labels(change: GroupChange, family: FileFamily, target: TargetArray) -> None:
