@@ -94,6 +94,58 @@ def test_a_file_with_another_length_is_still_refused(tmp_path: Path, repo: frazi
     xr.testing.assert_identical(contents(repo).drop_attrs(), expected.drop_attrs())
 
 
+def numbers(number: int, values: list[Any], dtype: str = "i2", **attrs: Any) -> xr.Dataset:
+    """Return a day of `n` along `x`, without a `_FillValue` unless the attributes have one."""
+    coords = {
+        "time": ("time", [number], {"units": "days since 2020-01-01"}),
+        "x": np.arange(len(values)) + 0.5,
+    }
+    return xr.Dataset({"n": (("time", "x"), np.array([values], dtype), attrs)}, coords)
+
+
+def test_integers_without_a_missing_value_cannot_be_missing(tmp_path: Path, repo: frazil.Repository) -> None:
+    """The cells without them would decode as numbers."""
+    packed = numbers(0, [1, 2], scale_factor=0.5, add_offset=273.15)
+    both = packed.assign(m=packed.n.astype("f4"))
+    paths = save(tmp_path, both, both.drop_vars("n").assign_coords(time=both.time + 1))
+    text = "feed/n` must have a missing value, because 1 of its 2 steps"
+    with pytest.raises(IcechunkError, match=text):
+        add(repo, paths, allow={"variables"}, mode="create")
+    add(repo, paths[:1])
+    with pytest.raises(IcechunkError, match=text):
+        add(repo, paths[1:], allow={"variables"})
+    paths = save(tmp_path, numbers(2, [1, 2]), numbers(3, [1]), numbers(4, [1, 2]))
+    grown = Target(repo, "main", "/grown")
+    with pytest.raises(IcechunkError, match="grown/n` must have a missing value, because 1 of its 2 steps"):
+        ingest(list(map(str, paths[:2])), grown, grow=["x"], engine="inline")
+    whole = [str(paths[0]), str(paths[2])]  # each file has all labels
+    ingest(whole, grown, grow=["x"], engine="inline", allow={"hole"})
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("missing_value", {"missing_value": np.int16(-999)}, {"missing_value": np.int16(-1)}),
+        ("missing_value", {}, {"missing_value": np.int16(-1)}),
+        ("_Unsigned", {"_Unsigned": "true"}, {}),
+        ("flag_values", {"flag_values": [0, 1]}, {"flag_values": [1, 2]}),
+        ("dtype", {}, {}),
+    ],
+)
+def test_a_later_file_has_numbers_of_the_same_meaning(
+    tmp_path: Path, repo: frazil.Repository, name: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    first, second = numbers(0, [1, 1], **before), numbers(1, [-1, 1], **after)
+    if name == "dtype":
+        first, second = numbers(0, [True, False], "?"), numbers(1, [-1, 1], "i1")
+    paths = save(tmp_path, first, second)
+    with pytest.raises(IcechunkError, match=name):
+        add(repo, paths, mode="create")
+    add(repo, paths[:1], mode="append")
+    with pytest.raises(IcechunkError, match=f"{name} of `/feed/n` must be"):
+        add(repo, paths[1:], mode="append")
+
+
 def test_an_undeclared_change_is_refused(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = save(tmp_path, *DAYS[:3])
     with pytest.raises(IcechunkError, match="variables"):
@@ -544,7 +596,7 @@ def test_characters_along_labels_are_texts(tmp_path: Path, repo: frazil.Reposito
         place = ("station", np.array([name.upper() for name in names], object))
         dataset = xr.Dataset(
             {
-                "obs": (("time", "station"), np.full((2, len(names)), number)),
+                "obs": (("time", "station"), np.full((2, len(names)), float(number))),
                 "note": (("time", "station"), note),
             },
             {"time": ("time", [number, number + 0.5], {"units": "days since 2020-01-01"}), "station": names},
@@ -654,6 +706,53 @@ def test_the_command_has_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = contents(frazil.Repository.open(frazil.local_filesystem_storage("ice")))
     np.testing.assert_allclose(found.b, [[275.15, 276.15, np.nan], [np.nan, 276.15, 276.15]])
     assert main(["ingest", "s_*.nc", "ice", *options[:-2], "--preprocess", "corrections:minus"]) != 0
+
+
+# Data types
+
+
+def test_a_wider_dtype_does_not_hide_other_differences(tmp_path: Path, repo: frazil.Repository) -> None:
+    """The kind of a problem that `allow` tolerates is not that of the others."""
+    packed = {"scale_factor": 0.5, "add_offset": 0.0}
+    first = numbers(0, [1, 2], "i2", **packed, missing_value=np.int16(-1))
+    paths = save(tmp_path, first, numbers(1, [7, 2], "u1", **packed, missing_value=np.uint8(7)))
+    with pytest.raises(IcechunkError, match=r"packing: .*packed as uint8") as caught:
+        add(repo, paths, allow={"dtype"})
+    assert "unpack=True" in str(caught.value)
+    add(repo, paths, allow={"dtype"}, unpack=True)
+    np.testing.assert_array_equal(contents(repo).n, [[0.5, 1], [np.nan, 1]])
+    later = save(tmp_path, numbers(2, [7, 2], "f4", units="degC"), numbers(3, [1, 2], "f4", units="K"))
+    other = frazil.Repository.create(frazil.in_memory_storage())
+    add(other, later[:1], allow={"dtype"})
+    with pytest.raises(IcechunkError, match=r"units: .*'K' and not in 'degC'"):
+        add(other, later[1:], allow={"dtype"})
+    single = later[1].with_name("single.nc")
+    wide = numbers(4, [1, 2], "f4", units="degC")
+    wide["x"] = wide.x.astype("f4").assign_attrs(units="m")
+    wide.to_netcdf(single, engine="h5netcdf", unlimited_dims=["time"])
+    fresh = frazil.Repository.create(frazil.in_memory_storage())
+    with pytest.raises(IcechunkError, match=r"attributes|units"):
+        add(fresh, [later[0], single], allow={"dtype", "hole"})
+
+
+def test_old_steps_stay_missing_if_an_array_gets_unpacked_values(
+    tmp_path: Path, repo: frazil.Repository
+) -> None:
+    paths = save(
+        tmp_path, numbers(0, [-7, 2], "i2", _FillValue=np.int16(-7)), numbers(1, [4, -14], scale_factor=0.5)
+    )
+    add(repo, paths[:1], allow={"dtype"})
+    add(repo, paths[1:], allow={"dtype"}, unpack=True)
+    np.testing.assert_array_equal(contents(repo).n, [[np.nan, 2], [2, -7]])
+
+
+def test_a_refused_fill_value_is_a_number(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = save(tmp_path, numbers(0, [1, 2], "f4", _FillValue=np.float32(-9999)), numbers(1, [1, 2], "f4"))
+    add(repo, paths[:1])
+    with pytest.raises(
+        IcechunkError, match=r"_FillValue of `/feed/n` must be -9999\.0, as in the repository"
+    ):
+        add(repo, paths[1:])
 
 
 # Groups by a rule

@@ -192,6 +192,16 @@ def test_calendars_have_to_agree(tmp_path: Path, repo: frazil.Repository) -> Non
             ingest(path, repo, mode="append", allow={"hole"})
 
 
+def test_gregorian_calendars_are_one_dataset(tmp_path: Path, repo: frazil.Repository) -> None:
+    calendars = ["standard", "gregorian", "proleptic_gregorian", "standard"]
+    paths = [write(tmp_path / f"{day}.nc", [float(day)], calendar=each) for day, each in enumerate(calendars)]
+    data = stored_dataset(ingest(paths, repo).version)
+    assert data.time.dt.day.values.tolist() == [1, 2, 3, 4]
+    paths[1] = write(tmp_path / "other.nc", [1.0], calendar="noleap")
+    with pytest.raises(InvalidInputError, match=r"other\.nc: time .*noleap"):
+        ingest(paths, repo, mode="backfill")
+
+
 def test_a_missing_value_that_no_element_can_have(tmp_path: Path, repo: frazil.Repository) -> None:
     """300 is 44 in eight bits, and 44 is a value."""
     paths = [write(tmp_path / "0.nc", [43, 44], dtype="i1"), write(tmp_path / "1.nc", [45.0, 46.0])]

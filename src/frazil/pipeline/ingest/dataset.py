@@ -517,8 +517,7 @@ class Dataset:
                 continue
             inexact, first = np.unique(owner[wrong], return_index=True)
             for file, value in zip(inexact.tolist(), raw[wrong][first].tolist(), strict=True):
-                kind, text = "units" if encoding.units else "dtype", inexact_text(name, value, encoding)
-                self._leave_out([FileProblem(file, kind, text)])
+                self._leave_out([FileProblem(file, "units", inexact_text(name, value, encoding))])
             for file in mine[counts[mine] != inspection.length[mine]].tolist():
                 text = f"{name} has {counts[file]} labels for {inspection.length[file]} steps"
                 self._leave_out([FileProblem(file, "dims", text)])

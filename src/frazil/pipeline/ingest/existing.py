@@ -25,7 +25,7 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.arguments import misfit
-from frazil.cf import fill_value
+from frazil.cf import fill_value, missing_element_of
 from frazil.cf_times import is_time, is_time_or_duration
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.pipeline.ingest.arrays import (
@@ -41,6 +41,7 @@ from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, scalar_time
 from frazil.pipeline.ingest.families import FileFamily
 from frazil.pipeline.ingest.inspection import (
     COMPARED,
+    MEANING,
     MISSING,
     PACKING,
     Inspection,
@@ -315,10 +316,12 @@ def matched_array(
     if not (is_time(attrs.get("units")) and is_time(target.attrs.get("units"))):
         compared += [("dtype", native(array.dtype), native(target.dtype))] * (not is_wider)
         compared += [("units", attrs.get("units"), target.attrs.get("units"))]
-    compared += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
+    names = {*PACKING, *MEANING} - {"units", "_FillValue"} - {*(MISSING if is_wider else ())}
+    compared += [(name, attrs.get(name), target.attrs.get(name)) for name in sorted(names)]
     fills = [each.get("_FillValue") for each in (attrs, target.attrs)]
     if target.dtype.kind in "iuf" and not is_wider:
-        compared.append(("_FillValue", *(None if fill == NAN_FILL else fill for fill in fills)))  # type: ignore[arg-type]
+        own = (None if fill in (None, NAN_FILL) else _fill(fill, target.dtype) for fill in fills)
+        compared.append(("_FillValue", *own))  # type: ignore[arg-type]
     storage = _storage_comparisons(array, target) if virtual is not None else []
     for comparison in (*compared, *storage):
         name, stored, new = comparison
@@ -345,11 +348,17 @@ def matched_array(
         chunks=array.chunks if virtual is None else target.chunks,
         shards=array.shards,
         fill_value=target.fill_value if is_wider else array.fill_value,
-        attrs={
-            **attrs,
-            **{name: target.attrs[name] for name in MISSING if name in target.attrs and is_wider},
-        },
+        attrs=attrs
+        if not is_wider
+        else {name: each for name, each in attrs.items() if name not in MISSING}
+        | {name: target.attrs[name] for name in MISSING if name in target.attrs},
     )
+
+
+def _fill(stored: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the number of an attribute ``_FillValue``, which floats have as text."""
+    element = missing_element_of({"_FillValue": stored}, dtype)
+    return stored if element is None else element.item()
 
 
 def _storage_comparisons(array: zarr.Array[Any], target: TargetArray) -> list[tuple[str, Any, Any]]:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from frazil.cf_times import TimeUnits, is_time
 from frazil.pipeline.ingest.inspection import (
     ANY,
+    GREGORIAN,
     MEANING,
     MISSING,
     PACKING,
@@ -43,7 +44,7 @@ from frazil.pipeline.ingest.inspection import (
     value_differences,
     with_attributes,
 )
-from frazil.pipeline.ingest.options import FileProblem, Problem
+from frazil.pipeline.ingest.options import TABLE, FileProblem, Problem
 from frazil.pipeline.ingest.steps import rows_of
 from frazil.readers.base_reader import NotVirtual, VariableSchema, codecs_with_axis
 
@@ -196,7 +197,9 @@ def different_files(
         name: str = kind
         if kind == "layout":
             lines = differences(layouts[code], layouts[usual]) or [("variables", "differs from the others")]
-            name, text = lines[0][0], "; ".join(each for _, each in lines)
+            # A kind that `allow` can tolerate must not hide another one.
+            name = min((kind for kind, _ in lines), key=lambda kind: bool(TABLE[kind].allowed))
+            text = "; ".join(each for _, each in lines)
         elif kind == "values":
             text = value_differences(layouts[code].values, layouts[usual].values)
         else:
@@ -290,7 +293,6 @@ _NAMES: Final = {
 }
 #: Floats hold all whole numbers up to this one.
 _WHOLE: Final = 1 << 53
-_GREGORIAN: Final = {"standard", "gregorian", "proleptic_gregorian"}
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -364,9 +366,8 @@ class Conversion:
                 factor = Fraction(length, target_length)
                 offset = Fraction((start - target_start) // _MICROSECOND, target_length)
             if source.units and len(calendars) > 1:
-                # The Gregorian calendars have the same dates since 1582.
                 years = [_origin(each.units, each.calendar)[1].year for each in (source, target)]
-                if calendars - _GREGORIAN or ("proleptic_gregorian" in calendars and min(years) <= 1582):
+                if calendars - GREGORIAN or ("proleptic_gregorian" in calendars and min(years) <= 1582):
                     return None
         except ValueError:
             return None
@@ -495,11 +496,10 @@ class Encodings:
                 if each is not None:
                     attrs = with_attributes(each, inspection.owns[own]).attrs
                     sources[code] = CoordinateEncoding.of(each.dtype, attrs, times.get(code))
-            kind = "units" if any(each.units for each in sources.values()) else "dtype"
             before = stored.get(name)
             before = before if before is not None and before.dtype.kind in "iuf" else None
             above = None if parent is None else self.variables[parent]
-            for code, text in self._choose(variable, mine, sources, before, above).items():
+            for code, (kind, text) in self._choose(variable, mine, sources, before, above).items():
                 for family in families:
                     where = family.files[inspection.encodings[family.files] == code]
                     yield from problems_of(where, kind, text)
@@ -511,8 +511,8 @@ class Encodings:
         sources: Mapping[int, CoordinateEncoding],
         stored: VariableSchema | None,
         above: VariableSchema | None,
-    ) -> dict[int, str]:
-        """Choose the first encoding that can hold all known values; return a text for each misfit code."""
+    ) -> dict[int, tuple[str, str]]:
+        """Choose the first encoding that can hold all known values; return a problem for each misfit code."""
         inspection, name = self.inspection, variable.name
         units, stored_units = (each and each.attrs.get("units") for each in (variable, stored))
         fits = stored is None or units == stored_units or (is_time(units) and is_time(stored_units))
@@ -533,12 +533,12 @@ class Encodings:
                 codes = np.repeat(inspection.encodings[files], np.diff(inspection.label_start)[files])
             return bool(_converted(values, codes, candidate, conversions)[1].any())
 
-        results: list[tuple[VariableSchema, dict[int, Conversion], dict[int, str]]] = []
+        results: list[tuple[VariableSchema, dict[int, Conversion], dict[int, tuple[str, str]]]] = []
         for candidate in _candidates(variable, sources, stored, above):
             times = None if above is None else CoordinateEncoding.of(above.dtype, above.attrs)
             target = CoordinateEncoding.of(candidate.dtype, candidate.attrs, times)
             conversions: dict[int, Conversion] = {}
-            refused: dict[int, str] = {}
+            refused: dict[int, tuple[str, str]] = {}
             for code, source in sources.items():
                 if source == target and fits:
                     continue
@@ -547,15 +547,15 @@ class Encodings:
                     conversions[code] = conversion
                 elif not fits:
                     mine, other = repr(units), repr(stored_units)
-                    refused[code] = f"{name} is in {mine} and not in {other}, as in the repository"
+                    refused[code] = "units", f"{name} is in {mine} and not in {other}, as in the repository"
                 elif is_packed:
                     encodings = (source, target)
                     mine, other = (f"{each.dtype} (missing: {each.missing or None})" for each in encodings)
                     text = f"{name} is packed as {mine} and not as {other}, and decodes to other values"
-                    refused[code] = text
+                    refused[code] = "packing", text
                 else:
                     mine, other = (f"{each.units!r} ({each.calendar})" for each in (source, target))
-                    refused[code] = f"{name} is in {mine}, which cannot be converted to {other}"
+                    refused[code] = "units", f"{name} is in {mine}, which cannot be converted to {other}"
             results.append((candidate, conversions, refused))
             if not conversions or not any(map(is_inexact, families)):
                 results = results[-1:]

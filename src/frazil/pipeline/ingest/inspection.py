@@ -172,12 +172,13 @@ def layout_of(
     widens: bool = False,
     grow: Collection[str] = (),
 ) -> tuple[FileLayout, OwnAttributes]:
-    """Return the layout of a file, and its own attributes: packing, and the units of times."""
+    """Return the layout of a file, and its own attributes: packing, units and Gregorian calendar of times."""
     lengths = dict.fromkeys(grow, GROWS) | {dim: ANY}
     own: list[tuple[str, str, Any]] = []
     variables = {}
     for name, variable in schema.variables.items():
-        names = [*PACKING, "units"] if is_time(variable.attrs.get("units")) else PACKING
+        names = [*PACKING, "units"] if is_time(variable.attrs.get("units")) else [*PACKING]
+        names += ["calendar"] * (len(names) > len(PACKING) and variable.attrs.get("calendar") in GREGORIAN)
         mine = {each: variable.attrs[each] for each in names if each in variable.attrs}
         own += [(name, each, tuple(v) if isinstance(v, list) else v) for each, v in mine.items()]
         attrs = {each: value for each, value in variable.attrs.items() if each not in names}
@@ -242,10 +243,12 @@ def values_digest(values: NDArray[Any]) -> str:
     return hashed.hexdigest()[:16]
 
 
+#: The calendars that have the same dates since 1582.
+GREGORIAN: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 # Attributes that change the meaning of the stored numbers.
 MEANING: Final = (
     *("units", "calendar", "_FillValue", "missing_value"),
-    *("_Unsigned", "flag_values", "flag_masks"),
+    *("_Unsigned", "flag_values", "flag_masks", "dtype"),
 )
 
 
@@ -290,7 +293,10 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
         if not converted and native(variable.dtype) != native(other.dtype):
             result.append(("dtype", f"{name} is {variable.dtype} and not {other.dtype}"))
         for attribute in MEANING:
-            values = variable.attrs.get(attribute), other.attrs.get(attribute)
+            absent = (
+                "standard" if attribute == "calendar" else None
+            )  # those of Gregorian times are own attributes
+            values = variable.attrs.get(attribute, absent), other.attrs.get(attribute, absent)
             if repr(values[0]) != repr(values[1]) and not (converted and attribute in MISSING):
                 kind = "units" if attribute in ("units", "calendar") else "attributes"
                 result.append((kind, f"{name} has {attribute} {values[0]!r} and not {values[1]!r}"))

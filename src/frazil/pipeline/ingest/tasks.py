@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from frazil.arguments import misfit
 from frazil.arrays.box_writing import fill_box
+from frazil.cf import coding_of
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
 from frazil.jobs.job import Tasks
@@ -55,6 +56,16 @@ class PlannedArray:
     unpacked: bool = False
     shifted: bool = False
     stored: bytes | None = None
+
+    def old_values(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return old values of the array with the missing value of the target, in its dtype."""
+        if self.stored is None:
+            return values
+        missing = coding_of(json.loads(self.stored).get("attributes", {}), values.dtype).missing(values)
+        result = values.astype(self.target.dtype)
+        if missing is not None:
+            result[missing] = self.target.missing
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +431,7 @@ def _region_buffer(
     for _, start, at, count in _uncovered(item.old, covering, low, high, array.shifted):
         in_array = (*region[:axis], slice(start, start + count), *region[axis + 1 :])
         in_buffer = (*(slice(None),) * axis, slice(at - low, at - low + count))
-        values[in_buffer] = open_target(before.store, target.path)[in_array]
+        values[in_buffer] = array.old_values(np.asarray(open_target(before.store, target.path)[in_array]))
         old_bytes += values[in_buffer].nbytes
     in_file, inside = list(region), [slice(None) for _ in region]
     for i, (first, last) in enumerate(window or ()):  # the part of the region that files have
