@@ -29,8 +29,10 @@ from frazil.pipeline import (
     map_blocks,
     pyramid,
     rechunk,
+    recompress,
     reduce,
     refresh,
+    select,
     write_audit_publish,
 )
 from frazil.pipeline.derivation.digest_table import DigestTable
@@ -128,6 +130,38 @@ def test_results_of_results_are_computed_after_them_in_one_commit() -> None:
     expected = values.coarsen(lat=2, lon=2).mean().coarsen(time=3).mean().values
     series = zarr.open_array(store, path="series/third/half/data/t", mode="r")[...]
     np.testing.assert_array_equal(series, expected)
+
+
+@pytest.mark.parametrize("what", ["correction", "append", "labels"])
+def test_references_to_results_follow_them(what: str) -> None:
+    """A result that only refers to the chunks of another one is behind as soon as that one is."""
+
+    def chain(repo: frazil.Repository) -> None:
+        coarsen(repo, ["data/t"], HALF, to=Target(repo, group="a"), **INLINE)
+        recompress(repo, ["a/data/t"], to=Target(repo, group="b"), **INLINE)
+        select(repo, ["b/a/data/t"], isel={"lat": slice(0, 2)}, to=Target(repo, group="c"), **INLINE)
+        map_blocks(negative, repo, ["c/b/a/data/t"], to=Target(repo, group="d"), **INLINE)
+
+    repo = archive()
+    chain(repo)
+    with commit(repo, what) as store:
+        if what == "append":
+            append(store, 12, 13)
+        else:
+            array, values = ("data/t", 50.0) if what == "correction" else ("data/lat", -80.0)
+            zarr.open_array(store, path=array)[2] = values
+    plan = refresh(repo, **INLINE)
+    behind = {each.path.split("/")[1] for each in plan.report.arrays if each.state == DerivedState.BEHIND}
+    assert behind == {"a", "b", "c", "d"}
+    assert plan.report.of("d/c/b/a/data/t").chunks == {"correction": 1, "append": 1, "labels": 0}[what]
+    plan.apply()
+    assert derived(repo).is_current
+    found = {group: arrays_of(repo, group) for group in "abcd"}
+    for group in "abcd":
+        with commit(repo, f"without {group}") as store:
+            del zarr.open_group(store)[group]
+    chain(repo)
+    assert found == {group: arrays_of(repo, group) for group in "abcd"}
 
 
 def test_a_chunk_that_moves_is_not_computed() -> None:

@@ -141,11 +141,13 @@ class ChunkHashes:
     """The hashes of references of the arrays of a session. Each array is read once.
 
     A run that only plans sets those of arrays that it would compute. ``later`` makes them at the first need.
+    ``predicted`` are the arrays of which it would compute some chunks.
     """
 
     session: Session
     chunks: dict[str, StoredChunks] = field(default_factory=dict)
     later: dict[str, Callable[[], StoredChunks]] = field(default_factory=dict)
+    predicted: set[str] = field(default_factory=set)
 
     def of(self, path: str) -> StoredChunks:
         """Return the chunks of an array, as they were at the first call."""

@@ -473,6 +473,8 @@ class BlockRun:
 
     def _write_coordinate(self, session: Session, coordinate: DriverArray) -> None:
         new, values = coordinate.new, coordinate.values
+        if self.is_dry and coordinate.old.path in self.hashes[id(session)].predicted:
+            self.changed.add(new.path)  # its values are known when those of the source are
         existing = array_info(session, new.path) if session.workspace.is_array(new.path) else None
         kinds = [each and (each.shape, each.dims, each.attributes) for each in (existing, new)]
         if kinds[0] == kinds[1]:  # it has the node of an earlier run
@@ -510,7 +512,24 @@ class BlockRun:
                 self.changed.add(new.path)
             if transferred.old.path not in coordinates:
                 self.transferred[new.path] = digests
+            if self.is_dry:
+                self._predict_transfer(session, transferred.transfer, digests)
         return []
+
+    def _predict_transfer(self, session: Session, transfer: ChunkTransfer, digests: U64) -> None:
+        """Set hashes of the chunks that a run would transfer from an array that it computes before."""
+        hashes = self.hashes[id(session)]
+        if transfer.source not in hashes.predicted:
+            return
+        chunks, low, high = hashes.of(transfer.source), np.array(transfer.low), np.array(transfer.high)
+        inside = ((chunks.index >= low) & (chunks.index < high)).all(axis=1)
+        index = (chunks.index[inside] - low).astype(np.uint32)
+        later = hash_grid(index, chunks.hashes[:, inside], digests.shape[:-1]).reshape(-1, 2)
+        changed = np.flatnonzero((later != digests.reshape(-1, 2)).any(axis=1))
+        if len(changed):
+            self.changed.add(transfer.path)
+            hashes.predicted.add(transfer.path)
+            hashes.predict(transfer.path, lambda: (changed, later[changed]))
 
     def _items(self, session: Session, number: int) -> list[BlockItem]:
         """Return the items of one round: of the chunks that have changed."""
@@ -539,6 +558,8 @@ class BlockRun:
 
         for new in computed.new:
             self.hashes[id(session)].predict(new.path, change)
+            if selection.mask.any():
+                self.hashes[id(session)].predicted.add(new.path)
 
     def _select(self, session: Session, computed: ComputedArrays) -> ChunkSelection:
         """Return which chunks of computed arrays have changed."""

@@ -582,7 +582,10 @@ def _apply(task: Refresh) -> JobResult:
         rows, runs = _survey(version, task)
         _require_allowed(rows, task)
         ends = {DerivedState.BROKEN} if task.mode == "full" else {DerivedState.BROKEN, DerivedState.CURRENT}
-        writes = tuple(row.path for row in rows if row.state not in ends)
+        changed = {row.path for row in rows if row.state not in ends}
+        for run in runs.values():  # a dry run does not have the values of results before it
+            changed |= {*run.places} if not changed.isdisjoint(run.view.first_paths) else set()
+        writes = tuple(row.path for row in rows if row.path in changed and row.state != DerivedState.BROKEN)
         chain = RefreshChain(task, frozenset(writes), version.snapshot_id, runs)
         job = Job(
             "refresh",
