@@ -463,7 +463,8 @@ def _require_missing_values(
         if not has.all():
             raise misfit(
                 f"`{existing.path_of(name)}` must have a missing value, because {(~has).sum():,} of its "
-                f"{axis.length:,} steps have cells without a value, but its {dtype} numbers have no _FillValue"
+                f"{axis.length:,} steps have cells without a value, but numbers of {dtype} without a "
+                "_FillValue have none"
             ).with_remedy(
                 "Give it a _FillValue with {}, store floats with {} if it is packed, or leave it out with {}",
                 argument(preprocess=...),
