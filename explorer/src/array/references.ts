@@ -91,16 +91,8 @@ export function changedRows(table: ChunkTable, rank: number, changed: Uint32Arra
   return marks;
 }
 
-/** What differs between the references of two versions. */
-export interface TableDifference {
-  readonly added: number;
-  readonly removed: number;
-  readonly changed: number;
-  /** Coordinates of what is new or changed in the newer version. */
-  readonly coords: Uint32Array;
-}
-
-export function compareTables(before: ChunkTable, after: ChunkTable, rank: number): TableDifference {
+/** What differs between the references of two versions, with the coordinates of what is new or changed. */
+export function compareTables(before: ChunkTable, after: ChunkTable, rank: number) {
   const rowOf = rowFinder(before, rank);
   let [added, changed, common] = [0, 0, 0];
   const coords: number[] = [];

@@ -8,22 +8,14 @@ import { statistics } from "../values/numbers";
 const MOST_CELLS = 4_000_000;
 const LONGEST = 16_000; // pixels of a canvas in every browser
 
-/** A plane of the grid of chunks. A cell stands for several chunks if the plane is very large. */
-export interface Cells {
-  readonly width: number;
-  readonly height: number;
-  /** Chunks of a cell, across and down. */
-  readonly factor: readonly [number, number];
-  /** Cell -> row of the table + 1; 0 is missing. */
-  readonly rows: Int32Array;
-  /** Number of cells with a place in the grid: the last line of a wrapped plane can be shorter. */
-  readonly length: number;
-  coords(cell: number): number[];
-  cell(coords: Shape): number;
-}
+/** A plane of the grid of chunks. A cell stands for `factor` chunks, across and down, if the plane is very large. */
+export type Cells = ReturnType<typeof cellsOf>;
 
-/** The plane of dimensions `x` and `y`; the others are fixed at `index`. With `y` = -1 the line is wrapped. */
-export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, index: Shape): Cells {
+/**
+ * The plane of dimensions `x` and `y`; the others are fixed at `index`. With `y` = -1 the line is wrapped, and its last
+ * row can be shorter: `length` cells have a place in the grid. `rows`: cell -> row of the table + 1; 0 is missing.
+ */
+export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, index: Shape) {
   const rank = grid.length;
   const across = x < 0 ? 1 : nth(grid, x);
   const wrapped = y < 0;
@@ -51,15 +43,15 @@ export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, in
   return {
     width,
     height,
-    factor: [right, below],
+    factor: [right, below] as const,
     rows,
     length: wrapped ? line : width * height,
-    coords: (at) =>
+    coords: (at: number): number[] =>
       index.map((fixed, d) => {
         if (d === x) return (wrapped ? at : at % width) * right;
         return d === y ? Math.floor(at / width) * below : fixed;
       }),
-    cell: (place) => cell(x < 0 ? 0 : nth(place, x), wrapped ? 0 : nth(place, y)),
+    cell: (place: Shape): number => cell(x < 0 ? 0 : nth(place, x), wrapped ? 0 : nth(place, y)),
   };
 }
 

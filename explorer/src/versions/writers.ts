@@ -124,20 +124,12 @@ async function changedByReferences(
   return before && after && compareTables(before, after, rank).coords;
 }
 
-export interface Writers {
-  /** Row of the table -> row of the history; -1: older than the commits that were read. */
-  readonly rows: Int32Array;
-  /** Row of the table -> place in `commits`, or -1. */
-  readonly places: Int32Array;
-  /** Commits, newest first, with the number of their chunks. */
-  readonly commits: readonly { readonly row: number; readonly count: number }[];
-  /** Rows of merges that stand for commits without a record. */
-  readonly merges: ReadonlySet<number>;
-  readonly older: number;
-  /** Number of commits that were read. */
-  readonly read: number;
-}
+export type Writers = Awaited<ReturnType<typeof chunkWriters>>;
 
+/**
+ * The row of the history for each row of the table (-1: older than the commits that were `read`), its place among
+ * `commits`, these with the numbers of their chunks, newest first, and merges that stand for commits without a record.
+ */
 export async function chunkWriters(
   repository: Repository,
   version: string,
@@ -146,7 +138,7 @@ export async function chunkWriters(
   progress?: Progress,
   signal?: AbortSignal,
   most = FARTHEST,
-): Promise<Writers> {
+) {
   const rank = node.shape.length;
   const rows = new Int32Array(table.length).fill(-1);
   const rowOf = rowFinder(table, rank);

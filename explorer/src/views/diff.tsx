@@ -3,7 +3,7 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { isArray, listed } from "../array/nodes";
-import { chunkBox, compareTables, MOST_VALUES, type TableDifference } from "../array/references";
+import { chunkBox, compareTables, MOST_VALUES } from "../array/references";
 import { nth, placesOf, product, type Shape } from "../base/lists";
 import type { ArrayNode, Node, Repository, Snapshot } from "../format/types";
 import { type Reader, valuesOf } from "../page/home";
@@ -194,7 +194,10 @@ async function firstDifference(
 }
 
 /** The values; first those of a chunk that changed. */
-function ValueDiff({ changes, ...pair }: ArrayDiffProps & { changes: TableDifference }): VNode {
+function ValueDiff({
+  changes,
+  ...pair
+}: ArrayDiffProps & { changes: ReturnType<typeof compareTables> }): VNode {
   const { reader, before, after, old, now } = pair;
   const rank = now.shape.length;
   const total = rank ? changes.coords.length / rank : 0;

@@ -251,22 +251,14 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
   );
 }
 
-export interface Lanes {
-  readonly length: number;
-  /** Place -> lane. */
-  readonly lane: Int32Array;
-  /** Place -> place of the parent; -1 for a root. */
-  readonly parent: Int32Array;
-  /** Lane -> places in it, in rising order. */
-  readonly members: number[][];
-  /** Place -> 1 if a branch or tag leads to it. */
-  readonly named: Uint8Array;
-  /** Place on the graph (0 is the newest) -> row of the history, and back. */
-  turn(at: number): number;
-}
+export type Lanes = ReturnType<typeof layLanes>;
 
-/** `rows` are the parents of rows, which come earlier. The line of `first` gets lane 0; `tips` are rows with names. */
-export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>): Lanes {
+/**
+ * `rows` are the parents of rows, which come earlier. The line of `first` gets lane 0; `tips` are rows with names. A
+ * place on the graph (0 is the newest) has a lane, the place of its parent (-1 for a root), and 1 in `named` if a branch
+ * or tag leads to it. `members` are the places of each lane. `turn` is from a place to the row of the history, and back.
+ */
+export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>) {
   const length = rows.length;
   const turn = (at: number): number => length - 1 - at;
   const parent = rows.toReversed().map((row, at) => (row >= 0 && row < turn(at) ? turn(row) : -1));
