@@ -3,6 +3,7 @@
 import { unknownCodec, wrongFormat } from "../base/errors";
 import {
   entryOf,
+  firstWhere,
   half,
   hex,
   nth,
@@ -83,13 +84,10 @@ function halfBits(value: number): number {
   const size = Math.abs(value);
   if (Number.isNaN(value)) return 0x7e00;
   if (size >= 65520) return sign | 0x7c00;
-  let exponent = Math.max(-14, Math.floor(Math.log2(size || 2 ** -14)));
-  let fraction = Math.round((size / 2 ** exponent) * 1024);
-  if (fraction === 2048) {
-    exponent++;
-    fraction = 1024;
-  }
-  return sign | (fraction < 1024 ? fraction : ((exponent + 15) << 10) | (fraction - 1024));
+  // The bits of positive floats are in the order of their values
+  const above = firstWhere(0x7c00, (bits) => half(bits) >= size);
+  const isBelow = above > 0 && 2 * size < half(above) + half(above - 1);
+  return sign | (isBelow ? above - 1 : above);
 }
 
 function plain(name: keyof typeof PLAIN): DType {

@@ -6,7 +6,6 @@ import {
   type Branch,
   type Change,
   changedPaths,
-  gridShape,
   isArray,
   isHidden,
   listed,
@@ -18,7 +17,7 @@ import { f64, nth } from "../base/lists";
 import type { Node, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { List } from "../page/list";
-import { Entry, onDemand, Tabs, Wait } from "../page/parts";
+import { Entry, onDemand, Tabs, type Titles, Wait } from "../page/parts";
 import { resolve } from "../page/route";
 import { address, go, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
 import { count, firstLine, last, minute, parent, plural } from "../page/text";
@@ -214,58 +213,46 @@ function Crumbs({ path, version }: { path: string; version: string }): VNode {
   );
 }
 
-const TABS = [
-  ["about", "About"],
-  ["chunks", "Chunks"],
-  ["data", "Data"],
-] as const;
-
-const ROOT_TABS = [
+const TABS: Titles = [
   ["about", "About"],
   ["pipeline", "Pipeline"],
-] as const;
+  ["chunks", "Chunks"],
+  ["data", "Data"],
+];
 
 type NodeTabsProps = NodeViewProps & { node: Node; branch: Branch | undefined };
 
 function NodeTabs({ node, branch, ...props }: NodeTabsProps): VNode {
   const { query } = route.value;
-  const overview = <Overview node={node} branch={branch} {...props} />;
   const found = useMemo(() => (node.path === "/" ? pipelines(props.snapshot) : []), [node, props.snapshot]);
-  if (!isArray(node)) {
-    const isPipeline = found.length > 0 && query["view"] === "pipeline";
-    const show = (view: string): void => setQuery({ view }, false);
-    const active = isPipeline ? "pipeline" : "about";
-    return (
-      <div class="column fill">
-        {found.length > 0 && (
-          <Tabs label="Views of the version" tabs={ROOT_TABS} active={active} onSelect={show} />
-        )}
-        {isPipeline ? <Pipelines {...props} of={found} /> : overview}
-      </div>
-    );
-  }
-  const view = TABS.find(([name]) => name === query["view"])?.[0] ?? "data";
+  const others = isArray(node) ? ["chunks", "data"] : found.length ? ["pipeline"] : [];
+  const names = ["about", ...others];
+  const view = names.find((name) => name === query["view"]) ?? (isArray(node) ? "data" : "about");
   const select = (name: string): void => {
-    const grid = gridShape(node);
+    const change = { view: name, i: query["i"] ?? "" };
+    if (!isArray(node) || name === view || ![name, view].includes("chunks")) return setQuery(change, false);
     // The map counts chunks where the picture counts values
-    const change = (at: string, d: number): number => {
-      const size = Math.max(1, node.chunkShape[d] ?? 1);
-      const scaled = view === "chunks" ? Number(at) * size : Math.floor(Number(at) / size);
-      return Math.min(scaled, nth(name === "chunks" ? grid : node.shape, d) - 1);
+    const place = (at: string, d: number): number => {
+      const [size, length] = [Math.max(1, node.chunkShape[d] ?? 1), node.shape[d] ?? 1];
+      return name === "chunks" ? Math.floor(Number(at) / size) : Math.min(Number(at) * size, length - 1);
     };
-    const i =
-      view !== name && query["i"] && (view === "chunks" || name === "chunks")
-        ? query["i"].split(",").map(change).join(",")
-        : (query["i"] ?? "");
-    const ranges = Object.fromEntries(node.shape.map((_, d) => [`r${d}`, ""]));
-    setQuery({ view: name, i, ...(name === "chunks" || view === "chunks" ? ranges : {}) }, false);
+    const i = change.i && change.i.split(",").map(place).join();
+    setQuery({ ...change, i, ...Object.fromEntries(node.shape.map((_, d) => [`r${d}`, ""])) }, false);
   };
   return (
     <div class="column fill">
-      <Tabs label="Views of the array" tabs={TABS} active={view} onSelect={select} />
-      {view === "chunks" && <Chunks {...props} node={node} />}
-      {view === "data" && <Data {...props} node={node} />}
-      {view !== "chunks" && view !== "data" && overview}
+      {others.length > 0 && (
+        <Tabs
+          label={`Views of the ${isArray(node) ? "array" : "version"}`}
+          tabs={TABS.filter(([name]) => names.includes(name))}
+          active={view}
+          onSelect={select}
+        />
+      )}
+      {view === "about" && <Overview node={node} branch={branch} {...props} />}
+      {view === "pipeline" && <Pipelines {...props} of={found} />}
+      {view === "chunks" && isArray(node) && <Chunks {...props} node={node} />}
+      {view === "data" && isArray(node) && <Data {...props} node={node} />}
     </div>
   );
 }
