@@ -72,7 +72,7 @@ export const SPHERE = { type: "Sphere" } as const;
 const RADIANS = Math.PI / 180;
 export const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 
-/** The frame of a plane as a line, and its centre; without a line if it is most of the world. */
+/** Places of a plane that a map frames, and its centre; without places if it is most of the world. */
 export function frame({ name, width, height, place }: Geolocation): {
   line?: GeoPermissibleObjects;
   centre: [number, number];
@@ -102,11 +102,7 @@ export function frame({ name, width, height, place }: Geolocation): {
     name === "geostationary" && [0, 1].every((end) => !isPlace(at(end, end)) && !isPlace(at(end, 1 - end)));
   if (isDisc) return { centre, isDisc };
   if (Math.hypot(x, y, z) < 0.6 || width < 2 || height < 2) return { centre: [centre[0], 0], isDisc };
-  const along = (place: (step: number) => [number, number]): [number, number][] => STEPS.map(place);
-  const sides = [0, 1].flatMap((end) => [along((step) => at(step, end)), along((step) => at(end, step))]);
-  const lines = sides.map((side) => side.filter(isPlace)).filter((side) => side.length > 1);
-  if (!lines.length) return { line: { type: "MultiPoint", coordinates: inside }, centre, isDisc };
-  return { line: { type: "MultiLineString", coordinates: lines }, centre, isDisc };
+  return { line: { type: "MultiPoint", coordinates: inside }, centre, isDisc };
 }
 
 type Size = { readonly width: number; readonly height: number };
