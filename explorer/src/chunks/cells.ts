@@ -1,9 +1,7 @@
 /** The map of the chunks of an array as cells, and their colours. */
 
-import { table as colourTable } from "../array/colour";
-import { f64, nth, type Shape, u32 } from "../base/lists";
+import { nth, type Shape, u32 } from "../base/lists";
 import type { ChunkTable } from "../format/types";
-import { statistics } from "../values/numbers";
 
 const MOST_CELLS = 4_000_000;
 const LONGEST = 16_000; // pixels of a canvas in every browser
@@ -64,22 +62,4 @@ export function paintCells({ rows, length }: Cells, of: Shade, missing: number, 
     const at = row ? of.shade(row - 1) : -1;
     return cell >= length ? 0 : !row ? missing : at < 0 ? plain : u32(of.colours, at);
   });
-}
-
-/** Colours of a column of numbers, one for each row of a table, with their limits. */
-export function columnShade(values: Float64Array): Shade & { readonly low: number; readonly high: number } {
-  const facts = statistics(values);
-  const [low, high] = facts.count ? [facts.low, facts.high] : [0, 1];
-  const scale = 255 / (high - low || 1);
-  const shade = (row: number): number => {
-    const value = f64(values, row);
-    return Number.isNaN(value) ? -1 : ((value - low) * scale) | 0;
-  };
-  return { colours: colourTable("viridis"), shade, low, high };
-}
-
-/** Sizes on a logarithmic scale, with their limits in bytes. */
-export function sizeShade(table: ChunkTable): ReturnType<typeof columnShade> {
-  const { low, high, ...rest } = columnShade(Float64Array.from(table.size, (size) => Math.log(size + 1)));
-  return { ...rest, low: Math.round(Math.exp(low) - 1), high: Math.round(Math.exp(high) - 1) };
 }

@@ -2,16 +2,17 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { scaleOf } from "../array/axes";
-import { CATEGORIES, cssColour, pixel } from "../array/colour";
+import { CATEGORIES, cssColour, pixel, table as colourTable } from "../array/colour";
 import { KINDS, kinds, summary } from "../array/references";
 import { f64, i32, nth, u8 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
-import { columnShade, type Shade, sizeShade } from "./cells";
+import type { Shade } from "./cells";
 import type { ChunkTable, Repository } from "../format/types";
 import { css } from "../page/canvas";
 import { CommitLink } from "../page/parts";
 import { bytes, count, firstLine, minute, number, plural, short, when } from "../page/text";
-import { type Statistic, type Statistics, STATISTICS } from "../values/summary";
+import { statistics } from "../values/numbers";
+import { type Statistics, STATISTICS } from "../values/summary";
 import { author } from "../versions/search";
 import type { Writers } from "../versions/writers";
 
@@ -45,15 +46,50 @@ const LISTED = 100; // commits in the legend
 const NOTHING = { colours: new Uint32Array(1), shade: () => -1, legend: null };
 const Swatch = ({ colour }: { colour: string }): VNode => <i class="swatch" style={{ background: colour }} />;
 
-const statistic = (label: string, name: Statistic): ShadeKind => ({
+/** The colours of a column of numbers, one for each row of a table, and their scale with the texts of its limits. */
+function scaled(values: Float64Array, text: (limit: number) => string): Shown {
+  const { count: known, low, high } = statistics(values);
+  const colours = colourTable("viridis");
+  const scale = 255 / (high - low || 1);
+  const shade = (row: number): number => {
+    const value = f64(values, row);
+    return Number.isNaN(value) ? -1 : ((value - low) * scale) | 0;
+  };
+  const stops = Array.from(colours, cssColour).join();
+  const bar = <i aria-hidden="true" style={{ background: `linear-gradient(to right, ${stops})` }} />;
+  const legend = known > 0 && (
+    <span class="scale">
+      {text(low)}
+      {bar}
+      {text(high)}
+    </span>
+  );
+  return { colours, shade, legend };
+}
+
+type Column = readonly [values: Float64Array, text: (value: number) => string];
+
+/** The colours of a column of statistics. */
+const statistic = (label: string, column: (of: Statistics) => Column): ShadeKind => ({
   label,
   needs: "statistics",
-  show: (data) =>
-    statisticShade(
-      data,
-      (statistics) => statistics[name].values as Float64Array,
-      (statistics, row) => labelOf(statistics[name], row),
-    ),
+  show: ({ statistics: of, table }) => {
+    if (!of) return NOTHING;
+    const { legend, ...shade } = scaled(...column(of));
+    const total = of.gaps.reduce((sum, part) => sum + Number(!Number.isNaN(part)), 0);
+    const rest = total < table.length && (
+      <span>
+        <Swatch colour={css("plain")} /> {plural(table.length - total, "chunk")} without statistics. The
+        method <code>upkeep.build_statistics</code> of a repository stores them.
+      </span>
+    );
+    const notes = of.notes.map((note) => (
+      <span class="quiet" key={note}>
+        {note}. The file is ignored.
+      </span>
+    ));
+    return { ...shade, describe: (row) => describeStatistics(of, row), legend: [legend, rest, notes] };
+  },
 });
 
 /** The colours by their name in the address. */
@@ -76,10 +112,8 @@ export const SHADES: Record<string, ShadeKind> & { readonly kind: ShadeKind } = 
   },
   size: {
     label: "stored size",
-    show: ({ table }) => {
-      const sizes = sizeShade(table);
-      return { ...sizes, legend: <Scale {...sizes} low={bytes(sizes.low)} high={bytes(sizes.high)} /> };
-    },
+    show: ({ table }) =>
+      scaled(Float64Array.from(table.size, Math.log1p), (size) => bytes(Math.round(Math.expm1(size)))),
   },
   change: {
     label: "changed by this commit",
@@ -113,74 +147,31 @@ export const SHADES: Record<string, ShadeKind> & { readonly kind: ShadeKind } = 
     show: ({ repository, writers }) => {
       if (!writers) return NOTHING;
       const { times } = repository.history;
-      const ages = columnShade(Float64Array.from(writers.rows, (row) => (row < 0 ? NaN : f64(times, row))));
+      const ages = Float64Array.from(writers.rows, (row) => (row < 0 ? NaN : f64(times, row)));
+      const { legend, ...shade } = scaled(ages, when);
       return {
-        ...ages,
+        ...shade,
         describe: (row) => writerText(repository, writers, row),
-        legend: (
-          <>
-            {writers.commits.length > 0 && <Scale {...ages} low={when(ages.low)} high={when(ages.high)} />}
-            <Older writers={writers} />
-          </>
-        ),
+        legend: [legend, <Older writers={writers} />],
       };
     },
   },
-  minimum: statistic("smallest value", "minimum"),
-  maximum: statistic("largest value", "maximum"),
-  mean: statistic("mean", "mean"),
-  gaps: {
-    label: "share without value",
-    needs: "statistics",
-    show: (data) =>
-      statisticShade(
-        data,
-        ({ gaps }) => gaps,
-        ({ gaps }, row) => share(f64(gaps, row)),
-      ),
-  },
+  minimum: statistic("smallest value", ({ minimum }) => columnOf(minimum)),
+  maximum: statistic("largest value", ({ maximum }) => columnOf(maximum)),
+  mean: statistic("mean", ({ mean }) => columnOf(mean)),
+  gaps: statistic("share without value", ({ gaps }) => [gaps, share]),
 };
 
-const labelOf = (decoded: Decoded, row: number): string => scaleOf(decoded).text(Number(decoded.values[row]));
+const columnOf = (decoded: Decoded): Column => [decoded.values as Float64Array, scaleOf(decoded).text];
 const share = (part: number): string => `${number(100 * part)} %`;
 
-/** The colours of a column of statistics, with the labels of its smallest and its largest number. */
-function statisticShade(
-  { statistics, table }: ShadeData,
-  column: (of: Statistics) => Float64Array,
-  label: (of: Statistics, row: number) => string,
-): Shown {
-  if (!statistics) return NOTHING;
-  const values = column(statistics);
-  const shade = columnShade(values);
-  const total = statistics.gaps.reduce((sum, part) => sum + Number(!Number.isNaN(part)), 0);
-  const text = (limit: number): string => label(statistics, values.indexOf(limit));
-  return {
-    ...shade,
-    describe: (row) => describeStatistics(statistics, row),
-    legend: (
-      <>
-        {values.includes(shade.low) && <Scale {...shade} low={text(shade.low)} high={text(shade.high)} />}
-        {total < table.length && (
-          <span>
-            <Swatch colour={css("plain")} /> {plural(table.length - total, "chunk")} without statistics. The
-            method <code>upkeep.build_statistics</code> of a repository stores them.
-          </span>
-        )}
-        {statistics.notes.map((note) => (
-          <span class="quiet" key={note}>
-            {note}. The file is ignored.
-          </span>
-        ))}
-      </>
-    ),
-  };
-}
-
-function describeStatistics(statistics: Statistics, row: number): string {
-  const gaps = f64(statistics.gaps, row);
+function describeStatistics(of: Statistics, row: number): string {
+  const gaps = f64(of.gaps, row);
   if (Number.isNaN(gaps)) return "no statistics";
-  const labels = STATISTICS.map((name) => `${name} ${labelOf(statistics[name], row)}`);
+  const labels = STATISTICS.map((name) => {
+    const [values, text] = columnOf(of[name]);
+    return `${name} ${text(f64(values, row))}`;
+  });
   return [...(gaps < 1 ? labels : []), gaps > 0 && `${share(gaps)} without value`].filter(Boolean).join(", ");
 }
 
@@ -223,17 +214,5 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
       )}
       <Older writers={writers} />
     </>
-  );
-}
-
-/** A scale of colours between two texts. */
-export function Scale({ colours, low, high }: { colours: Uint32Array; low: string; high: string }): VNode {
-  const stops = Array.from(colours, cssColour);
-  return (
-    <span class="scale">
-      {low}
-      <i aria-hidden="true" style={{ background: `linear-gradient(to right, ${stops.join()})` }} />
-      {high}
-    </span>
   );
 }

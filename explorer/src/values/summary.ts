@@ -17,7 +17,7 @@ export interface Statistics extends Record<Statistic, Decoded> {
   readonly notes: readonly string[];
 }
 export const STATISTICS = ["minimum", "maximum", "mean"] as const;
-export type Statistic = (typeof STATISTICS)[number];
+type Statistic = (typeof STATISTICS)[number];
 
 /** Reads the statistics of the chunks of an array, and decodes them as its elements. */
 export async function statisticsOf(

@@ -25,7 +25,7 @@ import {
   typedIndex,
 } from "../../src/array/slices";
 import { clockOf, periodOf, timeText, timeTicks } from "../../src/cf/calendar";
-import { cellsOf, paintCells, sizeShade } from "../../src/chunks/cells";
+import { cellsOf, paintCells } from "../../src/chunks/cells";
 import type { ArrayNode, History } from "../../src/format/types";
 import { HOME, parseRoute, resolve, writeRoute } from "../../src/page/route";
 import { afterwards, first } from "../../src/page/state";
@@ -363,8 +363,6 @@ test("kinds, sizes, colours and changes of chunks", () => {
     chunks.size.reduce((sum, one) => sum + one, 0),
   );
   assert.equal(kinds(chunks)[0], 1);
-  const sizes = sizeShade(chunks);
-  assert.ok(kinds(chunks).every((_, row) => sizes.shade(row) >= 0 && sizes.shade(row) <= 255));
   assert.deepEqual(
     [...changedRows(chunks, 1, Uint32Array.of(3, 99))].flatMap((one, row) => (one ? [row] : [])),
     [3],
