@@ -9,8 +9,7 @@ import { changedRows, chunkBox, KINDS, kinds, MOST_VALUES } from "../array/refer
 import { parseSlice, sliceQuery } from "../array/slices";
 import { clamp, entryOf, f64, i32, nth, product, type Shape, u8 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
-import { type Cells, cellsOf, paintCells } from "./cells";
-import { type ShadeData, SHADES } from "./shades";
+import { type Cells, cellsOf, paintCells, type ShadeData, SHADES } from "./shades";
 import { ChunkKind, type ChunkTable } from "../format/types";
 import {
   arrowOf,

@@ -1,12 +1,11 @@
-/** The colours of the map of chunks: what each stands for, and its legend. */
+/** The map of the chunks of an array as cells, their colours, what each stands for, and its legend. */
 
 import type { ComponentChildren, VNode } from "preact";
 import { scaleOf } from "../array/axes";
 import { CATEGORIES, cssColour, pixel, table as colourTable } from "../array/colour";
 import { KINDS, kinds, summary } from "../array/references";
-import { f64, i32, nth, u8 } from "../base/lists";
+import { f64, i32, nth, type Shape, u32, u8 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
-import type { Shade } from "./cells";
 import type { ChunkTable, Repository } from "../format/types";
 import { css } from "../page/canvas";
 import { CommitLink } from "../page/parts";
@@ -15,6 +14,67 @@ import { statistics } from "../values/numbers";
 import { type Statistics, STATISTICS } from "../values/summary";
 import { author } from "../versions/search";
 import type { Writers } from "../versions/writers";
+
+const MOST_CELLS = 4_000_000;
+const LONGEST = 16_000; // pixels of a canvas in every browser
+
+/** A plane of the grid of chunks. A cell stands for `factor` chunks, across and down, if the plane is very large. */
+export type Cells = ReturnType<typeof cellsOf>;
+
+/**
+ * The plane of dimensions `x` and `y`; the others are fixed at `index`. With `y` = -1 the line is wrapped, and its last
+ * row can be shorter: `length` cells have a place in the grid. `rows`: cell -> row of the table + 1; 0 is missing.
+ */
+export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, index: Shape) {
+  const rank = grid.length;
+  const across = x < 0 ? 1 : nth(grid, x);
+  const wrapped = y < 0;
+  const down = wrapped ? 1 : nth(grid, y);
+  const both = Math.max(
+    1,
+    wrapped ? Math.ceil(across / MOST_CELLS) : Math.ceil(Math.sqrt((across * down) / MOST_CELLS)),
+  );
+  const [right, below] = wrapped
+    ? [both, 1]
+    : [Math.max(both, Math.ceil(across / LONGEST)), Math.max(both, Math.ceil(down / LONGEST))];
+  const line = Math.ceil(across / right);
+  const width = wrapped && line > 64 ? Math.ceil(Math.sqrt(line * 2)) : Math.max(1, line);
+  const height = wrapped ? Math.ceil(line / width) : Math.ceil(down / below);
+  const rows = new Int32Array(width * height);
+  const cell = (across: number, down: number): number =>
+    Math.floor(down / below) * width + Math.floor(across / right);
+  const others = index.map((_, d) => d).filter((d) => d !== x && d !== y);
+  const { coords } = table;
+  scan: for (let row = 0, at = 0; row < table.length; row++, at += rank) {
+    for (const d of others) if (coords[at + d] !== index[d]) continue scan;
+    const [column, place] = [x < 0 ? 0 : u32(coords, at + x), wrapped ? 0 : u32(coords, at + y)];
+    if (column < across && place < down) rows[cell(column, place)] = row + 1; // others lie outside a smaller new shape
+  }
+  return {
+    width,
+    height,
+    factor: [right, below] as const,
+    rows,
+    length: wrapped ? line : width * height,
+    coords: (at: number): number[] =>
+      index.map((fixed, d) => {
+        if (d === x) return (wrapped ? at : at % width) * right;
+        return d === y ? Math.floor(at / width) * below : fixed;
+      }),
+    cell: (place: Shape): number => cell(x < 0 ? 0 : nth(place, x), wrapped ? 0 : nth(place, y)),
+  };
+}
+
+/** The colours of cells as pixels. `plain` is the colour of chunks of which nothing is known. */
+export function paintCells({ rows, length }: Cells, of: Shade, missing: number, plain: number) {
+  return Uint32Array.from(rows, (row, cell) => {
+    const at = row ? of.shade(row - 1) : -1;
+    return cell >= length ? 0 : !row ? missing : at < 0 ? plain : u32(of.colours, at);
+  });
+}
+
+/** A colour of each chunk: a place among `colours`, or -1 where nothing is known. */
+type Shade = { readonly colours: Uint32Array; shade(row: number): number };
 
 /** What the colours can be computed from. A column that comes later, such as statistics, is one more field. */
 export interface ShadeData {

@@ -236,7 +236,7 @@ function NodeTabs({ node, branch, ...props }: NodeTabsProps): VNode {
       const [size, length] = [Math.max(1, node.chunkShape[d] ?? 1), node.shape[d] ?? 1];
       return name === "chunks" ? Math.floor(Number(at) / size) : Math.min(Number(at) * size, length - 1);
     };
-    const i = change.i && change.i.split(",").map(place).join();
+    const i = change.i ? change.i.split(",").map(place).join() : "";
     setQuery({ ...change, i, ...Object.fromEntries(node.shape.map((_, d) => [`r${d}`, ""])) }, false);
   };
   return (

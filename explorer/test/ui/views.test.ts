@@ -25,7 +25,7 @@ import {
   typedIndex,
 } from "../../src/array/slices";
 import { clockOf, periodOf, timeText, timeTicks } from "../../src/cf/calendar";
-import { cellsOf, paintCells } from "../../src/chunks/cells";
+import { cellsOf, paintCells } from "../../src/chunks/shades";
 import type { ArrayNode, History } from "../../src/format/types";
 import { HOME, parseRoute, resolve, writeRoute } from "../../src/page/route";
 import { afterwards, first } from "../../src/page/state";
