@@ -100,7 +100,7 @@ function ChunkView({ table, changed: difference, ...array }: ChunksProps & { tab
   return (
     <div class="column fill">
       <div class="bar">
-        {grid.length > 2 && <Axes node={node} grid={grid} />}
+        {grid.length > 2 && <Axes node={node} grid={grid} slice={slice} />}
         <Choice
           label="Colour"
           value={colour}

@@ -2,9 +2,10 @@
 
 import type { Axis } from "../array/axes";
 import { cellFinder } from "../array/slices";
-import { clamp, f64, i32, type Properties, u32 } from "../base/lists";
+import { clamp, f64, firstWhere, i32, type Properties, u32 } from "../base/lists";
+import type { Decoded } from "../cf/cf";
 import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
-import type { EarthReference } from "./reference";
+import type { EarthReference, Sampling } from "./reference";
 import type { ArrayNode } from "../format/types";
 
 export interface Geolocation {
@@ -18,6 +19,8 @@ export interface Geolocation {
   place(column: number, row: number): Place;
   /** The cell at a place, as row * width + column; -1 if there is none. */
   find(longitude: number, latitude: number): number;
+  /** The cells are stations or samples, in one row: their names, and the lines between those of trajectories. */
+  readonly samples?: { readonly lines: readonly Place[][]; name(at: number): string | undefined };
 }
 
 /** The places of a plane, or the name of a system that this page does not know. */
@@ -75,6 +78,34 @@ function ofCrs(crs: Crs, x: Axis, y: Axis, mapping: Properties): Geolocation | u
       return right < 0 || down < 0 ? -1 : down * x.length + right;
     },
   };
+}
+
+/** The places of the elements of `x`, of which the first one is the element `start` of the array. */
+export async function ofSampling(
+  { places, names, sizes, isTrajectory }: Sampling,
+  x: Axis,
+  { start, step }: Record<"start" | "step", number>,
+  read: (part: ArrayNode) => Promise<Float64Array>,
+  readAll: (of: ArrayNode) => Promise<Decoded>,
+): Promise<Geolocation> {
+  const [east = new Float64Array(), north = east] = await Promise.all(places.map(read));
+  const [labels, rows] = await Promise.all([names && readAll(names), sizes && readAll(sizes)]);
+  let end = 0;
+  const ends = Float64Array.from((rows?.values ?? []) as Float64Array, (size) => (end += size || 0));
+  const place = (at: number): Place => [f64(east, at), f64(north, at)];
+  /** The number of the station, or of the trajectory of a sample. */
+  const number = (at: number): number => {
+    const index = start + at * step;
+    return sizes ? firstWhere(ends.length, (row) => f64(ends, row) > index) : index;
+  };
+  const lines: Place[][] = [];
+  for (let at = 0; at < x.length && isTrajectory; at++) {
+    if (!at || (sizes && number(at) !== number(at - 1))) lines.push([]);
+    if (place(at).every(Number.isFinite)) lines.at(-1)?.push(place(at));
+  }
+  const name = (at: number): string | undefined =>
+    labels && (sizes ? `${x.label(at)} of ${labels.label(number(at))}` : labels.label(number(at)));
+  return { name: "samples", width: x.length, height: 1, place, find: () => -1, samples: { lines, name } };
 }
 
 const RADIANS = Math.PI / 180;

@@ -58,6 +58,7 @@ function coastlines(): GeoPermissibleObjects {
 const COAST = coastlines();
 
 const WIDE = 130; // degrees
+const ROOM = 0.25; // degrees
 const COASTS = 0.4; // degrees: a narrower view has none, because they are not exact
 
 /** What a map shows: its centre, and the degrees of a great circle across it. */
@@ -73,7 +74,7 @@ const RADIANS = Math.PI / 180;
 export const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 
 /** Places of a plane that a map frames, and its centre; without places if it is most of the world. */
-export function frame({ name, width, height, place }: Geolocation): {
+export function frame({ name, width, height, place, samples }: Geolocation): {
   line?: GeoPermissibleObjects;
   centre: [number, number];
   isDisc: boolean;
@@ -82,8 +83,11 @@ export function frame({ name, width, height, place }: Geolocation): {
     const [east, north] = place(Math.round(across * (width - 1)), Math.round(down * (height - 1)));
     return [east, clamp(north, -89, 89)];
   };
+  const steps = samples ? Array.from({ length: width }, (_, step) => step / Math.max(1, width - 1)) : STEPS;
   const isPlace = (pair: Shape): boolean => pair.every(Number.isFinite);
-  const inside = STEPS.flatMap((across) => STEPS.map((down) => at(across, down))).filter(isPlace);
+  const inside = steps
+    .flatMap((across) => (samples ? [0] : STEPS).map((down) => at(across, down)))
+    .filter(isPlace);
   let [x, y, z] = [0, 0, 0];
   for (const [east, north] of inside) {
     const [longitude, latitude] = [east * RADIANS, north * RADIANS];
@@ -101,8 +105,11 @@ export function frame({ name, width, height, place }: Geolocation): {
   const isDisc =
     name === "geostationary" && [0, 1].every((end) => !isPlace(at(end, end)) && !isPlace(at(end, 1 - end)));
   if (isDisc) return { centre, isDisc };
-  if (Math.hypot(x, y, z) < 0.6 || width < 2 || height < 2) return { centre: [centre[0], 0], isDisc };
-  return { line: { type: "MultiPoint", coordinates: inside }, centre, isDisc };
+  const isLine = !samples && (width < 2 || height < 2);
+  if (Math.hypot(x, y, z) < 0.6 || isLine) return { centre: [centre[0], 0], isDisc };
+  const room = samples ? [-ROOM, ROOM] : [0]; // around a single station
+  const coordinates = inside.flatMap(([east, north]) => room.map((more) => [east + more, north + more]));
+  return { line: { type: "MultiPoint", coordinates }, centre, isDisc };
 }
 
 type Size = { readonly width: number; readonly height: number };
@@ -130,6 +137,19 @@ export function fitting(name: string, part: ReturnType<typeof frame>, size: Size
   const fitted = turned(name, part.centre).fitSize([width, height], part.line ?? SPHERE);
   const span = (1.03 * width) / fitted.scale() / RADIANS;
   return { centre: fitted.invert?.([width / 2, height / 2]) ?? part.centre, span };
+}
+
+/** Places on the screen; NaN for those behind the Earth or outside. */
+export function spotsOf(projection: GeoProjection, places: readonly Place[]): Place[] {
+  let spot: Place = [NaN, NaN];
+  const nothing = (): void => undefined;
+  const ends = { lineStart: nothing, lineEnd: nothing, polygonStart: nothing, polygonEnd: nothing };
+  const stream = projection.stream({ ...ends, point: (x, y) => void (spot = [x, y]) });
+  return places.map(([east, north]) => {
+    spot = [NaN, NaN];
+    if (Number.isFinite(east + north)) stream.point(east, north);
+    return spot;
+  });
 }
 
 const BLOCK = 8; // pixels
@@ -186,13 +206,14 @@ function degrees(value: number, axis: 0 | 1): string {
   return `${number(Number(Math.abs(turned).toFixed(6)))}°${sign}`;
 }
 
-/** Coasts, lines of longitude and latitude with their texts, and a scale bar. */
+/** Coasts, lines of longitude and latitude with their texts, lines of trajectories, and a scale bar. */
 export function drawLines(
   context: CanvasRenderingContext2D,
   projection: GeoProjection,
   { centre, span }: View,
   { width, height }: Size,
   css: (name: string) => string,
+  lines: readonly Place[][] = [],
 ): void {
   const path = geoPath(projection, context);
   const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
@@ -212,6 +233,8 @@ export function drawLines(
     stroke(COAST, css("text"), 1);
   }
   stroke(SPHERE, css("quiet"), 1);
+  const coordinates = lines.map((line) => line.map((place) => [...place]));
+  stroke({ type: "MultiLineString", coordinates }, css("accent"), 1.5);
   if (span > WIDE) return;
   context.font = FONT;
   context.lineWidth = 3;

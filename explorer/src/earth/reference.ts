@@ -2,9 +2,11 @@
 
 import { isLatitude, isLongitude } from "../array/axes";
 import { arrayNear, attributes, coordinate, dimensionName, inherited, isArray } from "../array/nodes";
-import { nth, type Properties } from "../base/lists";
+import { parseSlice, type Slice } from "../array/slices";
+import { nth, type Properties, type Shape } from "../base/lists";
 import type { Geolocation } from "./geolocation";
 import type { ArrayNode, Snapshot } from "../format/types";
+import { last, parent } from "../page/text";
 
 /** What the metadata say about the places of the cells of a plane on Earth. */
 export interface EarthReference {
@@ -15,6 +17,80 @@ export interface EarthReference {
   readonly code?: string | undefined;
   /** Longitudes and latitudes of each cell. */
   readonly cells?: readonly [ArrayNode, ArrayNode] | undefined;
+  readonly sampling?: Sampling;
+}
+
+/** A dimension of stations or of samples along trajectories, by CF: each of its elements has a place. */
+export interface Sampling {
+  /** -1 if the elements have no places of their own. */
+  readonly dimension: number;
+  /** Longitudes and latitudes of the elements. */
+  readonly places: readonly ArrayNode[];
+  readonly names?: ArrayNode | undefined;
+  /** The numbers of samples of trajectories that follow each other. */
+  readonly sizes?: ArrayNode | undefined;
+  readonly isTrajectory: boolean;
+  /** What a map cannot show, as a sentence. */
+  readonly note?: string;
+}
+
+const FEATURES = /^(point|profile|(timeseries|trajectory)(profile)?)$/i;
+
+/** The arrays in the group of an array, with some dimensions. */
+function membersOf(snapshot: Snapshot, { path }: ArrayNode, isFitting: (array: ArrayNode) => boolean) {
+  const group = parent(path);
+  return snapshot.nodes.filter(
+    (each): each is ArrayNode => isArray(each) && parent(each.path) === group && isFitting(each),
+  );
+}
+
+/** The sampling of an array; undefined for a grid. */
+export function samplingOf(snapshot: Snapshot, node: ArrayNode): Sampling | undefined {
+  const feature = String(inherited(snapshot, node, "featureType") ?? "");
+  const { coordinates } = attributes(node);
+  const named = typeof coordinates === "string" ? coordinates.split(/\s+/) : [];
+  const isFeature = FEATURES.test(feature);
+  if (!isFeature && !named.length) return undefined;
+  const lists = membersOf(snapshot, node, ({ shape }) => shape.length === 1);
+  const isTrajectory = feature.toLowerCase().startsWith("trajectory");
+  for (const [dimension, name] of node.dimensions.entries()) {
+    const along = lists.filter(({ dimensions }) => name && dimensions[0] === name);
+    const places = [isLongitude, isLatitude].flatMap(
+      (test) =>
+        along.find((each) => {
+          const own = last(each.path);
+          return own !== name && (isFeature || named.includes(own)) && test(own, attributes(each));
+        }) ?? [],
+    );
+    const sizes = lists.find((each) => name && attributes(each)["sample_dimension"] === name);
+    const common = { places, sizes, isTrajectory };
+    if (places.length < 2 && sizes)
+      return {
+        ...common,
+        dimension: -1,
+        note: "A value of this ragged array has no place of its own: no map.",
+      };
+    if (places.length < 2 || places.some(({ path }) => path === node.path)) continue;
+    const names = (sizes ? lists : along).find((each) => attributes(each)["cf_role"] !== undefined);
+    const isIndexed =
+      isTrajectory && along.some((each) => attributes(each)["instance_dimension"] !== undefined);
+    const note = "No lines: the repository has no row sizes of the trajectories.";
+    return isIndexed
+      ? { ...common, dimension, names: undefined, isTrajectory: false, note }
+      : { ...common, dimension, names };
+  }
+  return undefined;
+}
+
+/** The part that the address names, or the one that a view shows first. */
+export function sliceOf(
+  snapshot: Snapshot,
+  node: ArrayNode,
+  shape: Shape,
+  query: Readonly<Record<string, string>>,
+): Slice {
+  const { dimension = -1 } = (query["x"] === undefined && samplingOf(snapshot, node)) || {};
+  return parseSlice(shape, dimension < 0 ? query : { ...query, x: String(dimension), y: "none" });
 }
 
 type Axes = { readonly x: number; readonly y: number };
@@ -25,7 +101,11 @@ const codeOfText = (text: unknown): string | undefined =>
 
 export function earthReference(snapshot: Snapshot, node: ArrayNode, axes: Axes): EarthReference | undefined {
   const { x, y } = axes;
-  if (x < 0 || y < 0) return undefined;
+  if (x < 0) return undefined;
+  if (y < 0) {
+    const sampling = samplingOf(snapshot, node);
+    return sampling?.dimension === x ? { isDegrees: false, sampling } : undefined;
+  }
   const is = (test: typeof isLongitude, d: number): boolean => {
     const array = coordinate(snapshot, node, d);
     // The axes of a rotated pole are degrees, too
@@ -34,17 +114,13 @@ export function earthReference(snapshot: Snapshot, node: ArrayNode, axes: Axes):
   };
   if (is(isLongitude, x) && is(isLatitude, y)) return { isDegrees: true };
   const plane = new Set([node.dimensions[x], node.dimensions[y]]);
-  const group = node.path.slice(0, node.path.lastIndexOf("/") + 1);
-  const flat = snapshot.nodes.filter(
-    (each): each is ArrayNode =>
-      each.path.startsWith(group) &&
-      !each.path.slice(group.length).includes("/") &&
-      isArray(each) &&
-      each.shape.length === 2 &&
-      each.dimensions.every((name) => name !== null && plane.has(name)),
+  const flat = membersOf(
+    snapshot,
+    node,
+    ({ shape, dimensions }) => shape.length === 2 && dimensions.every((name) => name && plane.has(name)),
   );
   const cellsOf = (test: typeof isLongitude): ArrayNode | undefined =>
-    flat.find((array) => test(array.path.slice(group.length), attributes(array)));
+    flat.find((array) => test(last(array.path), attributes(array)));
   const [longitudes, latitudes] = [cellsOf(isLongitude), cellsOf(isLatitude)];
   const name = attributes(node)["grid_mapping"];
   const array =

@@ -20,9 +20,9 @@ import {
 import { notFound } from "../base/errors";
 import { f64, nth, product } from "../base/lists";
 import type { Clock } from "../cf/calendar";
-import { withoutLost } from "../cf/cf";
+import { type Decoded, withoutLost } from "../cf/cf";
 import type { Located } from "../earth/geolocation";
-import { type EarthReference, earthReference } from "../earth/reference";
+import { type EarthReference, earthReference, samplingOf, sliceOf } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, type Target, valuesOf } from "../page/home";
@@ -82,7 +82,10 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const { snapshot, node: full } = versions;
   const shapeOf = (of: ArrayNode): number[] =>
     base ? of.shape.map((length, at) => Math.min(length, nth(base.node.shape, at))) : [...of.shape];
-  const asked = parseSlice(shapeOf(full), { i: start, ...query });
+  const asked = useMemo(
+    () => sliceOf(snapshot, full, shapeOf(full), { i: start, ...query }),
+    [snapshot, full, base, start, query],
+  );
   const isTable = query["show"] === "table";
   const levels = useMemo(() => levelsFrom(snapshot, full), [snapshot, full]);
   const level = base || isTable || asked.y < 0 ? levels[0] : levelFor(levels, asked, SCREEN);
@@ -211,6 +214,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const region = shown && shown.node.path === node.path ? shown.box : part;
   const located = useLocated(array, reference, waiting ? undefined : coordinates, region, slice);
   const earth = located.value?.located;
+  const note = useMemo(() => samplingOf(snapshot, full)?.note, [snapshot, full]);
   const places = earth && "places" in earth ? earth.places : undefined;
   const whole = { from: shape.map(() => 0), to: [...shape] };
   const states = useLater(
@@ -240,8 +244,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     <div class="column fill">
       {!isBrief && (
         <div class="bar settings">
-          {shape.length > 1 && <Axes node={full} grid={full.shape} line />}
-          {slice.y >= 0 && <ColourSettings clock={picture.value?.scale.clock} />}
+          {shape.length > 1 && <Axes node={full} grid={full.shape} slice={asked} line />}
+          {(slice.y >= 0 || places) && <ColourSettings clock={picture.value?.scale.clock} />}
           {places && !isTable && (
             <Choice label="Map" value={mapName(query)} options={PROJECTIONS} onSelect={chooseMap} />
           )}
@@ -249,7 +253,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
             label="Show"
             name="show"
             options={[
-              ["", slice.y < 0 ? "line" : "image"],
+              ["", slice.y >= 0 ? "image" : places ? "map" : "line"],
               ["table", "table"],
             ]}
           />
@@ -335,6 +339,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         {earth &&
           "unknown" in earth &&
           `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
+        {note && `${note} `}
         {range.value &&
           `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
         {shown?.isSummary && "Each cell is the mean of a chunk, from statistics. "}
@@ -385,7 +390,9 @@ function useLocated(
   return useLoad(
     async (signal) => {
       if (!reference || !coordinates) return undefined;
-      const { locate } = await import("../earth/geolocation");
+      const { locate, ofSampling } = await import("../earth/geolocation");
+      const readAll = (of: ArrayNode): Promise<Decoded> =>
+        valuesOf({ ...array, node: of }, undefined, signal);
       const read = async (cells: ArrayNode): Promise<Float64Array> => {
         const [across, down] = [x, y].map((d) => cells.dimensions.indexOf(node.dimensions[d] ?? null));
         const cut = (list: number[]): number[] => cells.shape.map((_, d) => nth(list, d === across ? x : y));
@@ -394,6 +401,10 @@ function useLocated(
         return plane(values as Float64Array, shape, across ?? -1, down ?? -1);
       };
       const [across, down] = [axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y)];
+      const { sampling } = reference;
+      const first = { start: part.start[x] ?? 0, step: part.step[x] ?? 1 };
+      if (sampling)
+        return { key, located: { places: await ofSampling(sampling, across, first, read, readAll) } };
       return { key, located: await locate(reference, across, down, read) };
     },
     [reference, coordinates, key, x, y],

@@ -3,6 +3,7 @@
 import type { Axis, Scale } from "../array/axes";
 import { cssColour, type Limits } from "../array/colour";
 import { clamp, f64, u32 } from "../base/lists";
+import type { Place } from "../earth/crs";
 import { css } from "../page/canvas";
 import { fitted, FONT } from "../page/text";
 
@@ -110,6 +111,33 @@ export function drawMark(context: Context, { colour, text }: Mark, x: number, y:
   context.fillStyle = css("text");
   context.fillText(text, x + 7, y - 4);
   context.restore();
+}
+
+const [DOT, SMALL_DOT, MANY] = [5, 3, 2000];
+
+/** Values as dots at places on the screen. A dot without a value is hollow. */
+export function drawDots(context: Context, spots: readonly Place[], pixels: Uint32Array): void {
+  const radius = spots.length > MANY ? SMALL_DOT : DOT;
+  context.lineWidth = 1;
+  context.strokeStyle = css("text");
+  spots.forEach(([x, y], at) => {
+    if (Number.isNaN(x)) return;
+    context.beginPath();
+    context.arc(x, y, radius, 0, 2 * Math.PI);
+    context.fillStyle = cssColour(u32(pixels, at));
+    if (pixels[at]) context.fill();
+    context.stroke();
+  });
+}
+
+/** The nearest place within `reach` pixels of another one; -1 if there is none. */
+export function nearestSpot(spots: readonly Place[], [x, y]: Place, reach: number): number {
+  let [best, least] = [-1, reach];
+  spots.forEach(([left, top], at) => {
+    const distance = Math.hypot(left - x, top - y);
+    if (distance < least) [best, least] = [at, distance];
+  });
+  return best;
 }
 
 /** The room for the texts of a vertical axis. */

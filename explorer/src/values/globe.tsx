@@ -4,15 +4,25 @@ import type { GeoProjection } from "d3-geo";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { paint } from "../array/colour";
-import { clamp, entryOf } from "../base/lists";
+import { clamp, entryOf, nth } from "../base/lists";
 import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
 import type { View } from "../earth/projections";
-import { arrowOf, Canvas, canvasOf, css, pointerIn, usePointer, useSize, useWheel } from "../page/canvas";
+import {
+  arrowOf,
+  Canvas,
+  canvasOf,
+  css,
+  Frame,
+  pointerIn,
+  usePointer,
+  useSize,
+  useWheel,
+} from "../page/canvas";
 import { stored } from "../page/home";
 import { type Titles, Wait, ZoomButtons } from "../page/parts";
 import { setQuery, useLoad } from "../page/state";
-import { drawBar, drawMark, narrowBar } from "./drawing";
+import { drawBar, drawDots, drawMark, narrowBar, nearestSpot } from "./drawing";
 import type { PlaneProps } from "./image";
 import { Divider, drawSides } from "./swipe";
 import type * as Earth from "../earth/projections";
@@ -39,9 +49,13 @@ export const PROJECTIONS: Titles = [
   ["globe", "globe"],
 ];
 
+const REACH = 12; // pixels between the pointer and a station
 const REST = 200; // milliseconds after which a view is at rest
 const [WIDE, NARROWEST, WIDEST] = [130, 1e-3, 720]; // degrees
 const MAP = "frazil-map";
+
+const columnsOf = ({ width, place }: Geolocation): Place[] =>
+  Array.from({ length: width }, (_, at) => place(at, 0));
 
 /** The map that the address names, or else the one that a person chose last. */
 export const mapName = ({ proj }: Readonly<Record<string, string>>): string =>
@@ -67,6 +81,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [moved, setMoved] = useState<View | "all" | undefined>(undefined);
   const [isMoving, setMoving] = useState(false);
+  const [chosen, setChosen] = useState(-1);
   const part = useMemo(() => earth.frame(places), [places]);
   const bar = narrowBar(ticks, limits, size.width);
   const [width, height] = [Math.max(10, size.width - bar), Math.max(10, size.height - 4)];
@@ -113,9 +128,14 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
 
   const ratio = isMoving ? 1 / 3 : Math.min(devicePixelRatio || 1, 2);
   const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
+  const spots = useMemo(
+    () => places.samples && earth.spotsOf(projection, columnsOf(places)),
+    [projection, places],
+  );
   // The cell at each pixel: of the plane; from -2 downwards of the picture around it
   const cells = useMemo(() => {
     const found = new Int32Array(columns * rows);
+    if (places.samples) return found.fill(-1);
     earth.eachPlace(projection, { width: columns, height: rows }, ratio, (pixel, longitude, latitude) => {
       const cell = places.find(longitude, latitude);
       found[pixel] = cell < 0 && backdrop ? -2 - backdrop.places.find(longitude, latitude) : cell;
@@ -148,21 +168,19 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       context.drawImage(side, 0, 0, width, height),
     );
     context.restore();
-    earth.drawLines(context, projection, view, { width, height }, css);
+    earth.drawLines(context, projection, view, { width, height }, css, places.samples?.lines);
+    if (spots) drawDots(context, spots, paint(values, limits, colours));
     context.restore();
-    for (const mark of marks) {
-      const place = places.place(mark.column, mark.row);
-      // A path leaves out what is behind the Earth
-      context.beginPath();
-      if (place.every(Number.isFinite))
-        earth.geoPath(projection, context).pointRadius(1)({ type: "Point", coordinates: [...place] });
-      const spot = projection([...place]);
-      if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio))
-        drawMark(context, mark, spot[0], spot[1]);
-    }
+    const marked = marks.map(({ column, row }) => places.place(column, row));
+    earth.spotsOf(projection, marked).forEach(([x, y], at) => drawMark(context, nth(marks, at), x, y));
     drawBar(context, props, { left: width + 16, top: 8, width: bar, height: height - 16 });
   };
-  const use = ([x, y]: Place, action: PlaneProps["onPlace"]): void => {
+  const use = ([x, y]: Place, action: PlaneProps["onPlace"], reach = REACH): void => {
+    if (spots) {
+      const at = nearestSpot(spots, [x, y], reach);
+      setChosen(at);
+      return at < 0 ? undefined : action(at, 0);
+    }
     const place = projection.invert?.([x, y]) ?? [NaN, NaN];
     // Beyond the edge of the Earth, a projection gives the place of another point
     const back = projection(place);
@@ -185,11 +203,12 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     else if (event.key === "+" || event.key === "=") zoom(1.5);
     else if (event.key === "-") zoom(1 / 1.5);
     else if (event.key === "0") all();
-    else if (event.key === "Enter") use(middle, onChoose);
+    else if (event.key === "Enter") use(middle, onChoose, Infinity);
     else return;
     event.preventDefault();
-    use(middle, onPlace);
+    use(middle, onPlace, Infinity);
   };
+  const [left = NaN, top = NaN] = spots?.[chosen] ?? [];
   const keysText = "Arrow keys move it, plus and minus zoom, zero shows all";
   return (
     <div
@@ -202,6 +221,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       {...pointer}
     >
       <Canvas {...size} draw={draw} aria-hidden="true" />
+      {left + top > 0 && <Frame kind="chosen" x={left - 8} y={top - 8} width={16} height={16} />}
       {swipe && <Divider {...swipe} {...whole} />}
       <span
         class="zoom"

@@ -98,13 +98,12 @@ export function Picture(props: PictureProps): VNode {
   const height = slice.y < 0 ? 1 : nth(lengths, slice.y);
   const earth = places?.width === width && places.height === height ? places : undefined;
   const isTurned = useMemo(() => (earth?.isByCell ? goesNorth(earth) : undefined), [earth]);
-  const [x, y] = useMemo(
-    () => [
-      axisOf(node, coordinates, part, slice.x),
-      axisOf(node, coordinates, part, slice.y, { isVertical: true, isTurned }),
-    ],
-    [node, coordinates, part, isTurned],
-  );
+  const samples = earth?.samples;
+  const [x, y] = useMemo(() => {
+    const across = axisOf(node, coordinates, part, slice.x);
+    const label = (at: number): string => samples?.name(at) ?? across.label(at);
+    return [{ ...across, label }, axisOf(node, coordinates, part, slice.y, { isVertical: true, isTurned })];
+  }, [node, coordinates, part, isTurned, samples]);
   const [share, setShare] = useState(Number(query["cut"] ?? 50) / 100);
   const isSame = other && JSON.stringify(other.plane.box) === JSON.stringify(part);
   const compared = isSame && other.plane.values instanceof Float64Array ? other.plane.values : undefined;
@@ -173,7 +172,10 @@ export function Picture(props: PictureProps): VNode {
       .filter(Boolean)
       .join(", ");
     const [east, north] = earth && !isDegrees ? earth.place(column, row) : [NaN, NaN];
-    return Number.isFinite(east + north) ? `${own} (${degrees(north, "NS")} ${degrees(east, "EW")})` : own;
+    const longitude = east - 360 * Math.round(east / 360);
+    return Number.isFinite(east + north)
+      ? `${own} (${degrees(north, "NS")} ${degrees(longitude, "EW")})`
+      : own;
   };
   const valueText = (value: number): string =>
     withUnit(scale, value) + (difference ? "" : inCelsius(scale, value));
@@ -207,7 +209,7 @@ export function Picture(props: PictureProps): VNode {
   /** Reads the part that a map shows with more of its values, if there are more. */
   const follow = (view: View | undefined, places: readonly Place[]): void => {
     const m = view ? [...view.centre, view.span].map((each) => Number(each.toFixed(6))).join() : "";
-    if (!isReduced) return setQuery({ m });
+    if (!isReduced || samples) return setQuery({ m });
     const cells = view && behind && cellsAt(behind.places, places);
     const [from, to] = [shape.map(() => 0), [...shape]];
     let isInside = cells !== undefined;
@@ -228,13 +230,16 @@ export function Picture(props: PictureProps): VNode {
     }
     setQuery({ ...(isInside ? {} : toQuery({ ...slice, from, to })), m });
   };
-  const hasPoints = slice.y >= 0 && !difference && query["show"] !== "table" && !isBrief && !isSummary;
+  const isMap = earth !== undefined && mapName(query) !== "grid";
+  const hasLines = samples ? isMap && shape.some((length, d) => length > 1 && d !== slice.x) : slice.y >= 0;
+  const hasPoints = hasLines && !difference && query["show"] !== "table" && !isBrief && !isSummary;
   const points = hasPoints ? parsePoints(query["p"], full.shape) : [];
+  const shownDimensions = [slice.x, slice.y].filter((d) => d >= 0);
   /** The cell of a point; undefined outside of this part. */
   const cellOf = (point: Point): readonly [column: number, row: number] | undefined => {
-    const [column, row] = [slice.x, slice.y].map((d) =>
+    const [column = 0, row = 0] = shownDimensions.map((d) =>
       Math.round((Math.floor(nth(point, d) / nth(ratio, d)) - nth(part.start, d)) / nth(part.step, d)),
-    ) as [number, number];
+    );
     return column >= 0 && column < width && row >= 0 && row < height ? [column, row] : undefined;
   };
   const pointOf = (column: number, row: number): Point =>
@@ -272,6 +277,15 @@ export function Picture(props: PictureProps): VNode {
     onChoose: choose,
   };
   const typed = (text: string): Point | string => {
+    if (samples) {
+      const [name, label] = [dimensionName(node, slice.x), x.label];
+      const at = typedIndex(text, width, name, {
+        name,
+        label,
+        values: Array.from({ length: width }, (_, column) => label(column)),
+      });
+      return typeof at === "string" ? at : pointOf(at, 0);
+    }
     const [one = "", other = ""] = text.split(/\s*[,;]\s*/);
     if (earth && !isDegrees && !text.includes("#")) {
       const cell = earth.find(Number(one), Number(other));
@@ -294,14 +308,13 @@ export function Picture(props: PictureProps): VNode {
     `${dimensionName(node, d)} ${coordinates.get(d)?.label(Math.floor(nth(point, d) / nth(ratio, d))) ?? point[d]}`;
   const nameOf = (point: Point): string => {
     const cell = cellOf(point);
-    return cell ? placeText(...cell) : `${labelOf(point, slice.x)}, ${labelOf(point, slice.y)}`;
+    return cell ? placeText(...cell) : shownDimensions.map((d) => labelOf(point, d)).join(", ");
   };
-  const isMap = earth !== undefined && mapName(query) !== "grid";
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
         <ValueTable text={(index) => scale.text(f64(values, index))} {...cells} />
-      ) : slice.y < 0 ? (
+      ) : slice.y < 0 && !isMap ? (
         <Lines
           x={x}
           series={series}
@@ -339,9 +352,9 @@ export function Picture(props: PictureProps): VNode {
           coordinates={new Map([...coordinates].filter(([d]) => ratio[d] === 1))}
           hasMean={scale.hasMean}
           hint={
-            earth && !isDegrees
+            earth && !isDegrees && !samples
               ? "longitude, latitude"
-              : `${dimensionName(node, slice.x)}, ${dimensionName(node, slice.y)}`
+              : shownDimensions.map((d) => dimensionName(node, d)).join(", ")
           }
         />
       )}

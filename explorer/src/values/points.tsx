@@ -61,7 +61,7 @@ export function meansAlong(
 /** The part that a picture shows, with its name, and the weights of its latitudes where these are known. */
 function partOf(node: ArrayNode, coordinates: Coordinates, slice: Slice, along: number) {
   const part = boxOf(node.shape, slice, Infinity);
-  const plane = [slice.y, slice.x].filter((d) => d !== along);
+  const plane = [slice.y, slice.x].filter((d) => d >= 0 && d !== along);
   const across = plane.find((d) => coordinates.get(d)?.isLatitude);
   const latitudes = across === undefined ? undefined : coordinates.get(across)?.values;
   const weights =

@@ -3,11 +3,11 @@
 import type { ComponentChildren, VNode } from "preact";
 import type { Coordinates } from "../array/axes";
 import { dimensionName } from "../array/nodes";
-import { parseSlice, type Slice, sliceQuery, typedIndex } from "../array/slices";
+import { type Slice, sliceQuery, typedIndex } from "../array/slices";
 import { nth, type Shape } from "../base/lists";
 import type { ArrayNode } from "../format/types";
 import { Choice, Entry, Sign, type Titles } from "../page/parts";
-import { route, setQuery } from "../page/state";
+import { setQuery } from "../page/state";
 import { count } from "../page/text";
 
 interface FixedProps {
@@ -105,11 +105,10 @@ export const Slider = ({ name, along, label, text, at, length, ...rest }: Slider
   </div>
 );
 
-type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line?: boolean };
+type AxesProps = Pick<FixedProps, "node"> & { readonly slice: Slice; grid: Shape; line?: boolean };
 
 /** The dimensions of a plane. */
-export function Axes({ node, grid, line = false }: AxesProps): VNode {
-  const slice = parseSlice(grid, route.value.query);
+export function Axes({ node, grid, slice, line = false }: AxesProps): VNode {
   const options = grid.map((length, d): [string, string] => [
     String(d),
     `${dimensionName(node, d)} (${count(length)})`,

@@ -16,7 +16,7 @@ import {
 } from "../array/nodes";
 import { box, parseSlice } from "../array/slices";
 import { f64, i32, nth, product, record, u32 } from "../base/lists";
-import { earthReference } from "../earth/reference";
+import { earthReference, sliceOf } from "../earth/reference";
 import type { ArrayNode, History, Repository, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { CommitLink, Facts, More, Wait } from "../page/parts";
@@ -175,15 +175,16 @@ function isSound(node: ArrayNode): boolean {
 /** How much an array says: places on Earth, two dimensions, values that are there and quick to read. */
 function scoreOf(snapshot: Snapshot, node: ArrayNode): number {
   const facts = attributesOr(node);
-  const slice = parseSlice(node.shape, {});
+  const slice = sliceOf(snapshot, node, node.shape, {});
+  const reference = earthReference(snapshot, node, slice);
   const levels = levelsFrom(snapshot, node);
   const shown = levelFor(levels, slice, 1000).node;
   const cost = costOf({ snapshot, node: shown }, box(shown.shape, parseSlice(shown.shape, {}), SIDE));
   const isNumber = itemSize(node.dtype) !== undefined && !/^(datetime|timedelta|r\d)/.test(node.dtype);
   return (
     (isNumber ? 8 : 0) +
-    (slice.y >= 0 ? 4 : 0) +
-    (slice.y >= 0 && earthReference(snapshot, node, slice) ? 8 : 0) +
+    (slice.y >= 0 || reference ? 4 : 0) +
+    (reference ? 8 : 0) +
     (snapshot.manifests(node.path).length ? 16 : 0) +
     (facts.flag_values !== undefined || ACCESSORY.test(last(node.path)) ? -3 : 0) +
     (isSlow(cost) ? 0 : 2) +

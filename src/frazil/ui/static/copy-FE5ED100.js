@@ -1,4 +1,4 @@
-const M=page[2];const O=page[68];const T=page[69],_=page[70];const x=page[18];const z=page[71];const k=page[72];const C=page[73],A=page[74];const S=page[40],P=page[41];var h=t=>JSON.stringify(t),N=t=>`'${t.replaceAll("'","'\\''")}'`;function R(t,{snapshot:s,plane:o,coordinates:d},p){let{node:r,box:a,slice:c}=o,u=i=>i===c.x||i===c.y,f=a.start.map((i,b)=>{let L=x(a.step,b)>1?`:${a.step[b]}`:"";return u(b)?`${i}:${a.stop[b]}${L}`:i}),l=(i,b)=>`import frazil, ${i}
+const M=page[2];const O=page[69];const T=page[70],_=page[71];const x=page[18];const z=page[72];const k=page[73];const C=page[74],A=page[75];const S=page[40],P=page[41];var h=t=>JSON.stringify(t),N=t=>`'${t.replaceAll("'","'\\''")}'`;function R(t,{snapshot:s,plane:o,coordinates:d},p){let{node:r,box:a,slice:c}=o,u=i=>i===c.x||i===c.y,f=a.start.map((i,b)=>{let L=x(a.step,b)>1?`:${a.step[b]}`:"";return u(b)?`${i}:${a.stop[b]}${L}`:i}),l=(i,b)=>`import frazil, ${i}
 
 repo = frazil.Repository.open(${h(t)})
 
