@@ -246,15 +246,11 @@ export function codecList(codecs: unknown): Codec[] {
   });
 }
 
-/** How the bytes of a chunk become its elements: each step gets what the one before it returns. */
-interface Plan {
-  /** The configuration, if the chunk is nothing but a shard. */
-  readonly shard: Properties | undefined;
-  decode(data: Uint8Array, limit: number): Promise<Elements>;
-  readonly size: number; // of the bytes before compression; 0 if it is not known
-}
-
-export function planOf(spec: ChunkSpec): Plan {
+/**
+ * How the bytes of a chunk become its elements: each step gets what the one before it returns. `shard` is the
+ * configuration of a chunk that is nothing but a shard. `size` is that of the bytes before compression, or 0.
+ */
+export function planOf(spec: ChunkSpec) {
   const codecs = codecList(spec.codecs);
   const elementSteps: ((elements: Elements) => Elements)[] = [];
   let type = dtypeOf(spec.type);
@@ -279,7 +275,7 @@ export function planOf(spec: ChunkSpec): Plan {
   return {
     shard: isShard ? last.configuration : undefined,
     size: product(shape) * type.size,
-    async decode(data, limit) {
+    async decode(data: Uint8Array, limit: number): Promise<Elements> {
       let body = data;
       for (const step of byteSteps.toReversed()) body = await step(body, limit);
       const elements = await serializer(body, type, shape, last.configuration, spec);
@@ -299,20 +295,13 @@ export async function decodeChunk(spec: ChunkSpec, data: Uint8Array): Promise<El
   return decode(data, size === 0 ? MAX_TEXT : Math.min(MAX_BYTES, 2 * size + 2 ** 20));
 }
 
-/** A chunk within a shard. */
-interface Inner {
-  readonly offset: number;
-  readonly length: number;
-  readonly start: number[]; // of its elements
-}
-
-/** Reads the index of a shard of `size` bytes: the chunks that it has, and how each is decoded. */
+/** Reads the index of a shard of `size` bytes: the chunks that it has, with their first elements, and their codecs. */
 export async function openShard(
   spec: ChunkSpec,
   configuration: Properties,
   size: number,
   read: (start: number, end: number) => Uint8Array | Promise<Uint8Array>,
-): Promise<{ inner: ChunkSpec; chunks: Iterable<Inner> }> {
+) {
   const shape = sizes(configuration.chunk_shape, "chunk shape of a shard");
   if (shape.length !== spec.shape.length || shape.some((n, d) => n === 0 || nth(spec.shape, d) % n !== 0))
     throw wrongFormat("the chunk shape of a shard does not divide the shard");
@@ -326,14 +315,15 @@ export async function openShard(
   const start = configuration.index_location === "start" ? 0 : size - length;
   const index = { codecs, type: "uint64", fill: 0, shape: [...grid, 2] };
   const entries = viewOf((await decodeChunk(index, await read(start, start + length))) as Uint8Array);
-  function* chunks(): Generator<Inner> {
+  function* chunks() {
     for (let i = 0; i < product(grid); i++) {
       if (entries.getBigUint64(16 * i, true) === MISSING) continue;
       const place = placesOf(i, grid).map((at, d) => at * nth(shape, d));
       yield { offset: wide(entries, 16 * i), length: wide(entries, 16 * i + 8), start: place };
     }
   }
-  return { inner: { ...spec, codecs: configuration.codecs, shape }, chunks: chunks() };
+  const inner: ChunkSpec = { ...spec, codecs: configuration.codecs, shape };
+  return { inner, chunks: chunks() };
 }
 
 const MISSING = 2n ** 64n - 1n;

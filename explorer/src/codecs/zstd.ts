@@ -237,13 +237,8 @@ const word = (data: Uint8Array, at: number): number =>
   (byte(data, at) | (byte(data, at + 1) << 8) | (byte(data, at + 2) << 16) | (byte(data, at + 3) << 24)) >>>
   0;
 
-interface Header {
-  readonly size: number | undefined; // of the content, if the frame says it
-  readonly body: number;
-  readonly hasChecksum: boolean;
-}
-
-function header(src: Uint8Array, at: number): Header {
+/** The size of the content of a frame, if it says it, where its body is, and whether it has a checksum. */
+function header(src: Uint8Array, at: number) {
   const flags = u8(src, at + 4);
   const isSingle = (flags >> 5) & 1;
   const sizeBytes = nth([isSingle, 2, 4, 8], flags >> 6);
@@ -251,11 +246,8 @@ function header(src: Uint8Array, at: number): Header {
   if (start + sizeBytes > src.length || flags & 8) throw corrupt("header");
   let size = sizeBytes === 2 ? 256 : 0;
   for (let i = 0; i < sizeBytes; i++) size += u8(src, start + i) * 256 ** i;
-  return {
-    size: sizeBytes === 0 ? undefined : size,
-    body: start + sizeBytes,
-    hasChecksum: (flags & 4) !== 0,
-  };
+  const stated = sizeBytes === 0 ? undefined : size;
+  return { size: stated, body: start + sizeBytes, hasChecksum: (flags & 4) !== 0 };
 }
 
 /** The size of the content if all is one frame that states it. */
@@ -295,7 +287,7 @@ class Frame {
 
   constructor(
     private readonly src: Uint8Array,
-    private readonly head: Header,
+    private readonly head: ReturnType<typeof header>,
     private readonly limit: number,
     private readonly dictionary: Dictionary,
   ) {

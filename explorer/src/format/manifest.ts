@@ -108,13 +108,8 @@ export class Manifest {
   }
 }
 
-/** Rows of a table from one manifest. */
-export interface Origin {
-  readonly id: string; // of the manifest
-  readonly count: number; // of references of the array
-  readonly first: number; // row of the table
-  readonly numbers: Uint32Array; // of the reference, for each row from `first`
-}
+/** Rows of a table from one manifest: its id, its references of the array, and their numbers from the row `first` on. */
+export type Origin = ReturnType<ChunkColumns["origins"]>[number];
 
 type Part = { readonly manifest: Manifest; readonly first: number };
 
@@ -194,7 +189,7 @@ export class ChunkColumns implements ChunkTable {
   }
 
   /** Where the rows come from: the numbers of their references among those of the array in each manifest. */
-  origins(nodeId: string): Origin[] {
+  origins(nodeId: string) {
     return this.parts.map(({ manifest, first }, p) => {
       const [start, count] = manifest.references(nodeId);
       const numbers = new Uint32Array((this.parts[p + 1]?.first ?? this.length) - first);

@@ -12,19 +12,15 @@ import type { Plane } from "./picture";
 const MOST = 4_000_000; // chunks of a picture
 
 /** Statistics of chunks as values: packing and times applied. */
-export interface Statistics extends Record<Statistic, Decoded> {
-  readonly gaps: Float64Array;
-  readonly notes: readonly string[];
-}
+export type Statistics = Awaited<ReturnType<typeof statisticsOf>>;
 export const STATISTICS = ["minimum", "maximum", "mean"] as const;
-type Statistic = (typeof STATISTICS)[number];
 
 /** Reads the statistics of the chunks of an array, and decodes them as its elements. */
 export async function statisticsOf(
   { reader, snapshot, node }: ArrayProps,
   table: ChunkTable,
   signal: AbortSignal,
-): Promise<Statistics> {
+) {
   const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
   // They leave out fill values, and a mean can be equal to one.
   const { _FillValue, missing_value: _missing, ...attributes } = record(node.document["attributes"]);
@@ -33,7 +29,7 @@ export async function statisticsOf(
     reader.decode(snapshot, plain, { shape: [table.length], raw });
   const [low, high] = [decoded(stored.minimum), decoded(stored.maximum)];
   const isTurned = Number(attributes.scale_factor ?? 1) < 0;
-  const [minimum, maximum] = isTurned ? [high, low] : [low, high];
+  const [minimum, maximum] = isTurned ? ([high, low] as const) : [low, high];
   return { minimum, maximum, mean: decoded(stored.mean), gaps, notes };
 }
 

@@ -68,13 +68,10 @@ const derivedOf = (pipeline: Properties): { operation: string; sources: string[]
     to: String(to),
   }));
 
-interface Audit {
-  readonly row: number; // of the history
-  readonly isPassed: boolean;
-  readonly rows: readonly Properties[];
-}
+type Audit = NonNullable<ReturnType<typeof auditOf>>;
 
-function auditOf({ history }: Repository, row: number, name: string): Audit | undefined {
+/** What the rules of a pipeline found in the commit of a row of the history. */
+function auditOf({ history }: Repository, row: number, name: string) {
   const { id, ok, rows } = record(history.metadata(row)["frazil_audit"]);
   const isOwn = String(id).startsWith(`${name}-`) && String(id).length === name.length + 25; // and a hash
   return isOwn ? { row, isPassed: ok === true, rows: records(rows) } : undefined;

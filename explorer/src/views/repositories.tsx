@@ -2,19 +2,12 @@
 
 import type { VNode } from "preact";
 import { coordinate, dimensionName } from "../array/nodes";
-import type { History, Snapshot } from "../format/types";
+import type { Snapshot } from "../format/types";
 import { type Folder, type Reader, valuesOf } from "../page/home";
 import { mainBranch, resolve } from "../page/route";
 import { snapshotOf, useLoad } from "../page/state";
 import { firstLine, isolated } from "../page/text";
 import { CommitFacts, firstVariable, sizeText } from "./home";
-
-interface Summary {
-  readonly size: string;
-  readonly extent: readonly string[];
-  readonly history: History;
-  readonly row: number; // of the newest commit, or -1
-}
 
 export const Repositories = ({ of }: { of: Folder }): VNode => (
   <section class="pane fill" aria-label="Repositories">
@@ -53,7 +46,7 @@ function Repository({ of, name }: { of: Folder; name: string }): VNode {
 }
 
 /** What the files of a repository say at once: `repo`, the snapshot, and the ends of the first coordinates. */
-async function summary(reader: Reader): Promise<Summary> {
+async function summary(reader: Reader) {
   const { repository } = reader;
   const version = mainBranch(repository) ?? "";
   const snapshot = await snapshotOf(repository, version);
