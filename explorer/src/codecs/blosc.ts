@@ -10,11 +10,7 @@ const FORMATS = ["blosclz", "lz4", "snappy", "zlib", "zstd"];
 
 export const damaged = (what: string): RangeError => new RangeError(`damaged ${what} data`);
 
-export async function decodeBlosc(
-  data: Uint8Array,
-  limit: number,
-  others: { zlib: Inflate; zstd: Inflate },
-): Promise<Uint8Array> {
+export async function decodeBlosc(data: Uint8Array, limit: number, others: { zlib: Inflate; zstd: Inflate }) {
   const view = viewOf(data);
   const flags = view.getUint8(2);
   const typeSize = Math.max(1, view.getUint8(3));

@@ -121,12 +121,7 @@ function onSphere(longitude: number, latitude: number): [number, number, number]
  * divided into boxes that are no narrower than the band is high. A place that is farther from the centre than a cell
  * reaches has no cell.
  */
-export function ofCells(
-  longitudes: Float64Array,
-  latitudes: Float64Array,
-  width: number,
-  height: number,
-): Geolocation {
+export function ofCells(longitudes: Float64Array, latitudes: Float64Array, width: number, height: number) {
   const size = width * height;
   const points = new Float64Array(3 * size); // on a sphere with radius 1
   for (let at = 0; at < size; at++) {

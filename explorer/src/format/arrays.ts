@@ -6,8 +6,8 @@ import { type ChunkSpec, codecList, openShard, planOf } from "../codecs/codecs";
 import { copyBox, type DType, dtypeOf, type Elements, filled } from "../codecs/elements";
 import { parallel, pool } from "../codecs/pool";
 import { reading } from "./files";
-import { chunkGrid, type ChunkGrid } from "./grid";
 import { readBytes } from "./remote";
+import { chunkGrid, type ChunkGrid } from "./snapshot";
 import {
   type ArrayNode,
   ChunkKind,
@@ -87,12 +87,7 @@ export function storedChunks(parts: readonly ManifestPart[], low: Shape, high: S
 }
 
 /** The wanted chunks that are stored, with their place in each list of `perAxis`. */
-async function references(
-  snapshot: Snapshot,
-  path: string,
-  perAxis: Span[][],
-  signal?: AbortSignal,
-): Promise<[ChunkRef, Span[]][]> {
+async function references(snapshot: Snapshot, path: string, perAxis: Span[][], signal?: AbortSignal) {
   const count = product(perAxis.map(({ length }) => length));
   const found: [ChunkRef, Span[]][] = [];
   if (count > MAX_CHUNKS) {

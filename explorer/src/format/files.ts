@@ -39,12 +39,7 @@ export function reading<T>(what: string, read: () => T): T {
 }
 
 /** What `read` makes of a file; undefined if there is no such file. */
-export async function readFile<T>(
-  source: Source,
-  key: string,
-  type: FileType,
-  read: (body: Body) => T,
-): Promise<T | undefined> {
+export async function readFile<T>(source: Source, key: string, type: FileType, read: (body: Body) => T) {
   const data = await source.get(key);
   if (!data) return undefined;
   const fail = (what: string): ExplorerError => wrongFormat(`${key}: ${what}`);

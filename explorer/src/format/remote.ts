@@ -82,11 +82,7 @@ function checkUnchanged(url: string, headers: Headers, checksum: string | undefi
 }
 
 /** Asks again if a server or the network fails for a moment. */
-export async function patientFetch(
-  url: string,
-  headers: Record<string, string>,
-  signal?: AbortSignal,
-): Promise<Response> {
+export async function patientFetch(url: string, headers: Record<string, string>, signal?: AbortSignal) {
   for (let attempt = 1; ; attempt++) {
     try {
       const response = await fetch(url, { headers, ...(signal ? { signal } : {}) });

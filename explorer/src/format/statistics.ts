@@ -60,11 +60,7 @@ function columnsIn(header: Header, bytes: Uint8Array) {
 type Columns = ReturnType<typeof columnsIn>;
 
 /** Decodes the columns of an array; undefined if the file has none for it. */
-async function columnsOf(
-  data: Uint8Array,
-  { id, count }: Origin,
-  nodeId: string,
-): Promise<Columns | undefined> {
+async function columnsOf(data: Uint8Array, { id, count }: Origin, nodeId: string) {
   if (text(data.subarray(0, MAGIC.length)) !== MAGIC) throw new RangeError("other bytes");
   const body = data.subarray(BODY);
   // a page that is not from a secure place has no hashes

@@ -179,15 +179,8 @@ interface EntryProps extends Pick<Input, "size" | "placeholder" | "title" | "dis
 }
 
 /** A field for a text, and Enter sends it. A wrong text stays in it, with the reason. */
-export function Entry({
-  label,
-  value = "",
-  isUnlabelled,
-  isEager,
-  onEnter,
-  after,
-  ...rest
-}: EntryProps): VNode {
+export function Entry(props: EntryProps): VNode {
+  const { label, value = "", isUnlabelled, isEager, onEnter, after, ...rest } = props;
   const [text, setText] = useState(value);
   const [problem, setProblem] = useState("");
   const id = useId();

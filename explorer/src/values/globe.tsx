@@ -22,9 +22,8 @@ import {
 import { stored } from "../page/home";
 import { type Titles, Wait, ZoomButtons } from "../page/parts";
 import { setQuery, useLoad } from "../page/state";
-import { drawBar, drawDots, drawMark, narrowBar, nearestSpot } from "./drawing";
+import { Divider, drawBar, drawDots, drawMark, drawSides, narrowBar, nearestSpot } from "./drawing";
 import type { PlaneProps } from "./image";
-import { Divider, drawSides } from "./swipe";
 import type * as Earth from "../earth/projections";
 
 interface GlobeProps extends PlaneProps {

@@ -16,8 +16,19 @@ import {
   usePointer,
   useSize,
 } from "../page/canvas";
-import { Divider, drawSides, type Swipe } from "./swipe";
-import { type Bar, drawAxes, drawBar, drawMark, MARGIN, marginOf, type Mark, narrowBar } from "./drawing";
+import {
+  type Bar,
+  Divider,
+  drawAxes,
+  drawBar,
+  drawMark,
+  drawSides,
+  MARGIN,
+  marginOf,
+  type Mark,
+  narrowBar,
+  type Swipe,
+} from "./drawing";
 
 /** A plane of values on the screen, and what a person does with it. */
 export interface PlaneProps extends Bar {

@@ -7,7 +7,6 @@ import { nth, record, u32 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import type { ChunkTable } from "../format/types";
 import type { ArrayProps } from "../page/home";
-import type { Plane } from "./picture";
 
 const MOST = 4_000_000; // chunks of a picture
 
@@ -34,11 +33,7 @@ export async function statisticsOf(
 }
 
 /** A plane with a value for each chunk: the mean of its elements. No chunk is read for it. */
-export async function summaryOf(
-  array: ArrayProps,
-  slice: Slice,
-  signal: AbortSignal,
-): Promise<Plane | undefined> {
+export async function summaryOf(array: ArrayProps, slice: Slice, signal: AbortSignal) {
   const { node, snapshot } = array;
   const { chunkShape, edges } = node;
   if (edges || !snapshot.manifests(node.path).length) return undefined;

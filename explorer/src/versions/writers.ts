@@ -74,11 +74,7 @@ export function mergedRows(repository: Repository, row: number): number[] {
 }
 
 /** The commits that came with a merge, newest first, other merges last; undefined if one record is missing. */
-export async function commitsOfMerge(
-  repository: Repository,
-  merge: number,
-  most: number,
-): Promise<{ row: number; changes: Changes }[] | undefined> {
+export async function commitsOfMerge(repository: Repository, merge: number, most: number) {
   const { parent } = repository.history;
   const reached = new Uint8Array(parent.length);
   for (let row = i32(parent, merge); row >= 0; row = i32(parent, row)) reached[row] = 1;
@@ -104,12 +100,7 @@ export async function commitsOfMerge(
 }
 
 /** Coordinates that a commit without a record changed, by the references of two versions, if these can say it. */
-async function changedByReferences(
-  repository: Repository,
-  { row, id }: Commit,
-  node: string,
-  rank: number,
-): Promise<Uint32Array | undefined> {
+async function changedByReferences(repository: Repository, { row, id }: Commit, node: string, rank: number) {
   const parent = i32(repository.history.parent, row);
   if (parent < 0) return undefined;
   const tableOf = async (version: string): Promise<ChunkTable | undefined> => {

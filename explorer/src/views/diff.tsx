@@ -175,10 +175,7 @@ type ArrayDiffProps = Pair & { readonly old: ArrayNode; readonly now: ArrayNode 
 const MOST_CHUNKS = 32; // that a search compares: a writer may write chunks again with the same values
 
 /** The first cell of a chunk that differs; its corner, if it has too many values; undefined if none differs. */
-async function firstDifference(
-  { reader, before, after, old, now }: ArrayDiffProps,
-  coords: Shape,
-): Promise<number[] | undefined> {
+async function firstDifference({ reader, before, after, old, now }: ArrayDiffProps, coords: Shape) {
   const part = chunkBox(coords, now);
   const { start, stop } = part;
   const shape = stop.map((high, d) => high - nth(start, d));
@@ -236,15 +233,9 @@ function ValueDiff({
 }
 
 export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
-type NodeDifference = { readonly path: string; readonly change: NodeChange };
-
 /** `data` has the ids of arrays whose chunks changed; without a record it is undefined, and all may have changed. */
-export function compareNodes(
-  before: Snapshot,
-  after: Snapshot,
-  data?: ReadonlySet<string>,
-): NodeDifference[] {
-  const differences: NodeDifference[] = [];
+export function compareNodes(before: Snapshot, after: Snapshot, data?: ReadonlySet<string>) {
+  const differences: { path: string; change: NodeChange }[] = [];
   for (const node of after.nodes) {
     const change = changeOf(before.node(node.path), node, data);
     if (change) differences.push({ path: node.path, change });
