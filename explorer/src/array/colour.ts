@@ -1,6 +1,6 @@
 /** Colour maps that people with colour blindness can read, and limits of colours. */
 
-import { entryOf, f64, nth, u32, unhex } from "../base/lists";
+import { clamp, entryOf, f64, nth, u32, unhex } from "../base/lists";
 
 const STOPS = {
   viridis: "440154 482878 3e4989 31688e 26828e 1f9e89 35b779 6ece58 b5de2b fde725",
@@ -119,8 +119,21 @@ export const symmetric = ([low, high]: Limits): Limits => {
 export const diverging = ([low, high]: Limits): boolean =>
   low < 0 && high > 0 && Math.min(-low, high) > 0.2 * Math.max(-low, high);
 
-/** Values to pixels. What is not a number stays transparent. */
-export function paint(values: Float64Array, [low, high]: Limits, colours: Uint32Array) {
+/** Red, green and blue between their limits as pixels. A place without one of them has no number. */
+export function composite(bands: readonly Float64Array[], limits: readonly Limits[]): Float64Array {
+  const [red, green, blue] = bands.map((values, at) => {
+    const [low, high] = nth(limits, at);
+    return values.map((value) => Math.round(clamp((255 * (value - low)) / (high - low), 0, 255)));
+  }) as [Float64Array, Float64Array, Float64Array];
+  return red.map((value, at) => {
+    const colour: Colour = [value, f64(green, at), f64(blue, at)];
+    return colour.some(Number.isNaN) ? NaN : pack(colour);
+  });
+}
+
+/** Values to pixels; without colours, values are pixels. What is not a number stays transparent. */
+export function paint(values: Float64Array, [low, high]: Limits, colours: Uint32Array | undefined) {
+  if (!colours) return Uint32Array.from(values);
   const [scale, pixels] = [255 / (high - low), new Uint32Array(values.length)];
   for (let at = 0; at < pixels.length; at++) {
     const where = (f64(values, at) - low) * scale;

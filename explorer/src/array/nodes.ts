@@ -175,6 +175,13 @@ function levelsOf(group: Node): string[] {
     .map((name) => `${group.path === "/" ? "" : group.path}/${name}`);
 }
 
+/** The dimension of bands, of which three can be colours; -1 if there is none besides the plane. */
+export const bandDimension = ({ dimensions, shape, dtype }: ArrayNode, x = -1, y = -1): number =>
+  shape.findIndex((length, d) => {
+    const isNamed = /^(bands?|wavelengths?)$/i.test(dimensions[d] ?? "");
+    return d !== x && d !== y && length >= 3 && (isNamed || (length <= 4 && dtype === "uint8"));
+  });
+
 /** A level of a pyramid, and the elements of another level that each of its elements stands for. */
 export interface Level {
   readonly node: ArrayNode;

@@ -62,10 +62,7 @@ const ROOM = 0.25; // degrees
 const COASTS = 0.4; // degrees: a narrower view has none, because they are not exact
 
 /** What a map shows: its centre, and the degrees of a great circle across it. */
-export interface View {
-  readonly centre: Place;
-  readonly span: number;
-}
+export type View = { readonly centre: Place; readonly span: number };
 
 /** Projections that turn in both directions. */
 const isRound = (name: string): boolean => name === "globe" || name === "local";

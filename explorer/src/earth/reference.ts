@@ -1,7 +1,15 @@
 /** What the metadata say about the places of the cells of a plane on Earth. */
 
 import { isLatitude, isLongitude } from "../array/axes";
-import { arrayNear, attributes, coordinate, dimensionName, inherited, isArray } from "../array/nodes";
+import {
+  arrayNear,
+  attributes,
+  bandDimension,
+  coordinate,
+  dimensionName,
+  inherited,
+  isArray,
+} from "../array/nodes";
 import { parseSlice, type Slice } from "../array/slices";
 import { nth, type Properties, type Shape } from "../base/lists";
 import type { Geolocation } from "./geolocation";
@@ -89,8 +97,12 @@ export function sliceOf(
   shape: Shape,
   query: Readonly<Record<string, string>>,
 ): Slice {
-  const { dimension = -1 } = (query["x"] === undefined && samplingOf(snapshot, node)) || {};
-  return parseSlice(shape, dimension < 0 ? query : { ...query, x: String(dimension), y: "none" });
+  if (query["x"] !== undefined) return parseSlice(shape, query);
+  const { dimension = -1 } = samplingOf(snapshot, node) ?? {};
+  if (dimension >= 0) return parseSlice(shape, { ...query, x: String(dimension), y: "none" });
+  const band = bandDimension(node);
+  const [x, y] = [...shape.keys()].filter((d) => d !== band && nth(shape, d) > 1).reverse();
+  return parseSlice(shape, band < 0 || y === undefined ? query : { x: `${x}`, y: `${y}`, ...query });
 }
 
 type Axes = { readonly x: number; readonly y: number };

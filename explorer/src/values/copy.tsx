@@ -117,7 +117,7 @@ export function Copies({ base, ...shown }: PictureSet & { base: Target | undefin
   };
   const canvas = document.querySelector<HTMLCanvasElement>(".image canvas, .plot canvas");
   const saveImage = (): void => canvas?.toBlob((blob) => blob && save(`${name}.png`, blob));
-  const lines = plane.isSummary ? [] : linesOf(reader.location, shown, base);
+  const lines = plane.isSummary || plane.bands ? [] : linesOf(reader.location, shown, base);
   return (
     <section class="column" aria-label="Copy as">
       <div class="bar">
@@ -127,7 +127,9 @@ export function Copies({ base, ...shown }: PictureSet & { base: Target | undefin
           </button>
         ))}
         {canvas && <button onClick={saveImage}>PNG</button>}
-        <button onClick={() => save(`${name}.csv`, new Blob([csvOf(plane, coordinates)]))}>CSV</button>
+        {!plane.bands && (
+          <button onClick={() => save(`${name}.csv`, new Blob([csvOf(plane, coordinates)]))}>CSV</button>
+        )}
       </div>
       {copied && <pre class="lines">{copied}</pre>}
     </section>

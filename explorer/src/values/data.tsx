@@ -2,9 +2,25 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { axisOf, type Coordinates, differenceScale, NUMBERS, scaleOf, useCoordinates } from "../array/axes";
+import {
+  axisOf,
+  type Coordinate,
+  type Coordinates,
+  differenceScale,
+  NUMBERS,
+  scaleOf,
+  useCoordinates,
+} from "../array/axes";
 import { type Limits, MAPS, robust } from "../array/colour";
-import { arrayNear, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
+import {
+  arrayNear,
+  bandDimension,
+  costOf,
+  dimensionName,
+  isSlow,
+  levelFor,
+  levelsFrom,
+} from "../array/nodes";
 import {
   type Box,
   box,
@@ -100,11 +116,15 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   };
   const most = slice.y < 0 ? MOST.line : MOST.image;
   const part = box(shape, slice, most);
+  const band = base || isTable || slice.y < 0 ? -1 : bandDimension(node, slice.x, slice.y);
+  const chosen =
+    band < 0 ? [] : (query["rgb"] ?? "").split(",").filter((at) => Number(at) < nth(shape, band));
+  const bands = chosen.length === 3 ? chosen.map(Number) : [];
   const costs = [{ snapshot, node }, ...(base ? [base] : [])].map((of) => costOf(of, part));
-  const cost = costs.reduce((sum, each) => sum + each.bytes, 0);
+  const cost = costs.reduce((sum, each) => sum + each.bytes, 0) * (bands.length || 1);
   const chunks = costs.reduce((sum, each) => sum + each.chunks, 0);
   const [permit, setPermit] = useState("");
-  const key = JSON.stringify([node.path, part, slice.x, slice.y]);
+  const key = JSON.stringify([node.path, part, slice.x, slice.y, bands]);
   const isLate = isSlow({ chunks, bytes: cost }); // a picture from statistics comes first
   const ask = (isBrief ? isLate : cost > ASK) && permit !== `${node.path} ${slice.x} ${slice.y}`;
   const { coordinates, waiting } = useCoordinates(array);
@@ -113,7 +133,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   useStop(isPlaying, () => setPlaying(NOTHING));
   const frames = useRef(new Cache<Plane>(MEMORY));
 
-  const load = async (target: Target, { index }: Slice, longest: number, signal?: AbortSignal) => {
+  const loadOne = async (target: Target, { index }: Slice, longest: number, signal?: AbortSignal) => {
     const own = parseSlice(shapeOf(target.node), sliceQuery(shape, { ...slice, index }));
     const region = box(shapeOf(target.node), own, longest);
     const read = (of: Target): ReturnType<typeof valuesOf> => valuesOf({ reader, ...of }, region, signal);
@@ -132,6 +152,13 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
     return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
   };
+  const load = async (target: Target, of: Slice, longest: number, signal?: AbortSignal): Promise<Plane> => {
+    if (!bands.length) return loadOne(target, of, longest, signal);
+    const one = (at: number) => loadOne(target, { ...of, index: of.index.with(band, at) }, longest, signal);
+    const planes = await Promise.all(bands.map(one));
+    const colours = planes.map(({ values }) => values as Float64Array);
+    return { ...nth(planes, 0), lost: planes.flatMap(({ lost }) => lost), bands: colours };
+  };
   /** What plays: the number of frames, and the place of a frame as a version or an index. */
   const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : (shape[playing] ?? 1);
   const at = playing === VERSIONS ? versions.at : (slice.index[playing] ?? 0);
@@ -143,7 +170,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     playing < 0 ? slice : { ...slice, index: slice.index.with(playing, place) };
   const ahead = aheadOf(product(boxShape(part)));
   // What a frame depends on besides its place
-  const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index]);
+  const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index, bands]);
   const frameAt = (place: number): Promise<Plane> =>
     frames.current.get(
       `${place} ${others}`,
@@ -180,7 +207,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     [node.path, key, ask, compare && resolve(reader.repository, compare)],
     true,
   );
-  const isSummed = isLate && !base && !isPlaying && slice.y >= 0;
+  const isSummed = isLate && !bands.length && !base && !isPlaying && slice.y >= 0;
   const summary = useLoad(
     async (signal) => (isSummed ? summaryOf(array, slice, signal) : undefined),
     [snapshot, isSummed && key],
@@ -245,7 +272,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
       {!isBrief && (
         <div class="bar settings">
           {shape.length > 1 && <Axes node={full} grid={full.shape} slice={asked} line />}
-          {(slice.y >= 0 || places) && <ColourSettings clock={picture.value?.scale.clock} />}
+          {band >= 0 && <Bands of={coordinates.get(band)} length={nth(shape, band)} bands={bands} />}
+          {(slice.y >= 0 || places) && !bands.length && <ColourSettings clock={picture.value?.scale.clock} />}
           {places && !isTable && (
             <Choice label="Map" value={mapName(query)} options={PROJECTIONS} onSelect={chooseMap} />
           )}
@@ -269,7 +297,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         </div>
       )}
       <Fixed
-        {...{ node, shape, slice, coordinates, waiting, playing }}
+        {...{ node, slice, coordinates, waiting, playing }}
+        shape={bands.length ? shape.with(band, 1) : shape}
         what="index"
         onPlay={setPlaying}
         onIndex={(index) => setQuery(toQuery({ ...slice, index }))}
@@ -421,6 +450,34 @@ function CompareWith({ reader: { repository } }: { reader: Reader }): VNode {
       : `There is no branch, tag or commit ${text}.`;
   const entry = { label: "Compare with", value, list: "versions", size: 10, placeholder: "main~1" };
   return <Entry key={value} isEager {...entry} onEnter={enter} />;
+}
+
+type BandsProps = { of: Pick<Coordinate, "label"> | undefined; length: number; bands: readonly number[] };
+
+/** The bands of red, green and blue. */
+function Bands({ of, length, bands }: BandsProps): VNode {
+  const names = Array.from({ length }, (_, at) => of?.label(at) ?? String(at));
+  const usual = ["Red", "Green", "Blue"].map((colour, at) => {
+    const found = names.findIndex((name) => name.toLowerCase() === colour.toLowerCase());
+    return found < 0 ? at : found;
+  });
+  const choose = (next: readonly number[]): void => setQuery({ rgb: next.join() });
+  return (
+    <>
+      <button aria-pressed={bands.length > 0} onClick={() => choose(bands.length ? [] : usual)}>
+        Colours of three bands
+      </button>
+      {bands.map((band, at) => (
+        <Choice
+          key={at}
+          label={nth(["Red", "Green", "Blue"], at)}
+          value={String(band)}
+          options={names.map((name, which) => [String(which), name] as const)}
+          onSelect={(value) => choose(bands.with(at, Number(value)))}
+        />
+      ))}
+    </>
+  );
 }
 
 function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {

@@ -22,7 +22,8 @@ export type Room = Readonly<Record<"left" | "top" | "width" | "height", number>>
 /** The colours of numbers, the name of the numbers, and round values for a colour bar. */
 export interface Bar extends Pick<Scale, "ticks"> {
   readonly limits: Limits;
-  readonly colours: Uint32Array;
+  /** Undefined if the numbers are pixels, which have no colour bar. */
+  readonly colours: Uint32Array | undefined;
   readonly title: string;
 }
 
@@ -58,12 +59,13 @@ export function barWidth(ticks: Bar["ticks"], limits: Limits): number {
 }
 
 /** The same on a narrow screen, which has no place for a title. */
-export const narrowBar = (ticks: Bar["ticks"], limits: Limits, width: number): number =>
-  width < NARROW ? Math.min(barWidth(ticks, limits) - 12, width / 3) : barWidth(ticks, limits);
+export const narrowBar = ({ ticks, limits, colours }: Bar, width: number): number =>
+  !colours ? 0 : width < NARROW ? Math.min(barWidth(ticks, limits) - 12, width / 3) : barWidth(ticks, limits);
 
 /** The colour bar: 14 pixels, then numbers and title. */
 export function drawBar(context: Context, { colours, limits, title, ticks }: Bar, room: Room): void {
   const { left, top, width, height } = room;
+  if (!colours) return;
   const isWide = width >= barWidth(ticks, limits); // the title has a place
   for (let at = 0; at < 128; at++) {
     context.fillStyle = cssColour(u32(colours, 255 - at * 2));

@@ -75,14 +75,14 @@ export function Globe(props: GlobeProps): VNode {
 }
 
 function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
-  const { earth, values, places, marks, limits, colours, ticks, title, backdrop, swipe } = props;
+  const { earth, values, places, marks, limits, colours, title, backdrop, swipe } = props;
   const { onPlace, onChoose, onView } = props;
   const [element, size] = useSize<HTMLDivElement>();
   const [moved, setMoved] = useState<View | "all" | undefined>(undefined);
   const [isMoving, setMoving] = useState(false);
   const [chosen, setChosen] = useState(-1);
   const part = useMemo(() => earth.frame(places), [places]);
-  const bar = narrowBar(ticks, limits, size.width);
+  const bar = narrowBar(props, size.width);
   const [width, height] = [Math.max(10, size.width - bar), Math.max(10, size.height - 4)];
   const stated = moved === "all" ? undefined : (moved ?? props.view);
   const isWide = stated ? stated.span > WIDE : !part.line;

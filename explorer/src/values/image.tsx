@@ -49,14 +49,14 @@ interface ImageProps extends PlaneProps {
 }
 
 export function Image(props: ImageProps): VNode {
-  const { values, x, y, limits, colours, ticks, title, aspect, marks, swipe } = props;
+  const { values, x, y, limits, colours, title, aspect, marks, swipe } = props;
   const { onPlace, onChoose, onZoom } = props;
   const [element, size] = useSize<HTMLDivElement>();
   const [cursor, setCursor] = useState<{ column: number; row: number } | undefined>(undefined);
   const [drag, setDrag] = useState<{ x: number; y: number; toX: number; toY: number } | undefined>(undefined);
   const { top } = MARGIN;
   const left = marginOf(y);
-  const bar = narrowBar(ticks, limits, size.width);
+  const bar = narrowBar(props, size.width);
   const room = {
     width: Math.max(10, size.width - left - bar),
     height: Math.max(10, size.height - top - MARGIN.bottom),

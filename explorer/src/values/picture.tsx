@@ -6,6 +6,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { aspect, axisOf, type Coordinates, full as withUnit, inCelsius, type Scale } from "../array/axes";
 import {
   categoryTable,
+  composite,
   type Limits,
   type Palette,
   paletteOf,
@@ -43,6 +44,8 @@ export interface Plane {
   readonly scale: Scale;
   /** What cannot be read, and why. */
   readonly lost: readonly string[];
+  /** Red, green and blue: `values` are those of the first one. */
+  readonly bands?: readonly Float64Array[];
   /** Each value stands for a chunk. */
   readonly isSummary?: boolean;
 }
@@ -81,13 +84,14 @@ interface PictureProps extends PictureSet {
   readonly other: { readonly name: string; readonly plane: Plane } | undefined;
 }
 
+const COLOURS = ["red", "green", "blue"];
 const degrees = (value: number, signs: string): string =>
   `${Math.abs(value).toFixed(3)}°${signs[value < 0 ? 1 : 0]}`;
 
 export function Picture(props: PictureProps): VNode {
   const { plane: shownPlane, shape, coordinates, range, difference, places, reference } = props;
   const { reader, snapshot, full, plan, isBrief, isReduced, toQuery, other } = props;
-  const { node, isSummary } = shownPlane;
+  const { node, isSummary, bands } = shownPlane;
   const { ratio } = props.level;
   const { query } = route.value;
   const { values, box: part, slice, scale } = shownPlane;
@@ -123,6 +127,11 @@ export function Picture(props: PictureProps): VNode {
     [all, scale],
   );
   const [painted, beside] = useMemo(() => {
+    if (bands) {
+      const own = bands.map((band): Limits => (node.dtype === "uint8" ? [0, 255] : robust(band)));
+      const others = isSame ? other.plane.bands : undefined;
+      return [composite(bands, own), others && composite(others, own)] as const;
+    }
     const places = new Map(categories?.map((value, at) => [value, at]));
     const paintedOf = (of: Float64Array): Float64Array =>
       categories ? of.map((value) => places.get(value) ?? NaN) : of;
@@ -177,12 +186,15 @@ export function Picture(props: PictureProps): VNode {
       ? `${own} (${degrees(north, "NS")} ${degrees(longitude, "EW")})`
       : own;
   };
+  const bandsText = (of: readonly Float64Array[], at: number): string =>
+    of.map((band, which) => `${COLOURS[which]} ${withUnit(scale, f64(band, at))}`).join(", ");
   const valueText = (value: number): string =>
     withUnit(scale, value) + (difference ? "" : inCelsius(scale, value));
   const readout = (): string => {
     const [column, row] = place.value ?? [width, height];
     if (column < width && row < height) {
       const at = row * width + column;
+      if (bands) return `${placeText(column, row)}: ${bandsText(bands, at)}`;
       const beside = compared && other ? `; ${other.name}: ${valueText(f64(compared, at))}` : "";
       const what = isSummary ? "mean of the chunk " : "";
       return `${placeText(column, row)}: ${what}${valueText(f64(values, at))}${beside}`;
@@ -232,7 +244,7 @@ export function Picture(props: PictureProps): VNode {
   };
   const isMap = earth !== undefined && mapName(query) !== "grid";
   const hasLines = samples ? isMap && shape.some((length, d) => length > 1 && d !== slice.x) : slice.y >= 0;
-  const hasPoints = hasLines && !difference && query["show"] !== "table" && !isBrief && !isSummary;
+  const hasPoints = hasLines && !bands && !difference && query["show"] !== "table" && !isBrief && !isSummary;
   const points = hasPoints ? parsePoints(query["p"], full.shape) : [];
   const shownDimensions = [slice.x, slice.y].filter((d) => d >= 0);
   /** The cell of a point; undefined outside of this part. */
@@ -270,7 +282,7 @@ export function Picture(props: PictureProps): VNode {
     marks,
     swipe: beside && other && { name: other.name, values: beside, share, onShare },
     limits,
-    colours,
+    colours: bands ? undefined : colours,
     ticks: barTicks,
     title: name,
     onPlace: (column: number, row: number): void => void (place.value = [column, row]),
@@ -336,7 +348,7 @@ export function Picture(props: PictureProps): VNode {
         <Image {...plane} x={x} y={y} aspect={aspect(node, slice.y, x, y)} onZoom={zoom} />
       )}
       <Readout text={readout} />
-      {!isBrief && !isSummary && (
+      {!isBrief && !isSummary && !bands && (
         <Numbers
           values={values}
           scale={scale}
