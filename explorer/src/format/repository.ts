@@ -91,20 +91,16 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   return order;
 }
 
-interface Rows extends History {
-  /** Row of each position of the file. */
-  readonly rowOf: Uint32Array;
-  /** The row of an id, or -1. */
-  find(id: string): number;
-}
-
-/** A history of snapshots in the order of their ids: `parent`, `times` and the facts of `at` are by their positions. */
+/**
+ * A history of snapshots in the order of their ids: `parent`, `times` and the facts of `at` are by their positions.
+ * `rowOf` has the row of each position, and `find` gives the row of an id, or -1.
+ */
 function historyOf(
   parent: Int32Array,
   times: Float64Array,
   at: Pick<History, "id" | "message" | "metadata">,
   isCut = false,
-): Rows {
+) {
   const order = oldestFirst(parent, times);
   const rowOf = new Uint32Array(order.length);
   order.forEach((position, row) => (rowOf[position] = row));
@@ -116,10 +112,10 @@ function historyOf(
       return above < 0 ? -1 : u32(rowOf, above);
     }),
     times: Float64Array.from(order, (position) => f64(times, position)),
-    id: (row) => at.id(u32(order, row)),
-    message: (row) => at.message(u32(order, row)),
-    metadata: (row) => at.metadata(u32(order, row)),
-    find(id) {
+    id: (row: number) => at.id(u32(order, row)),
+    message: (row: number) => at.message(u32(order, row)),
+    metadata: (row: number) => at.metadata(u32(order, row)),
+    find(id: string) {
       const position = firstWhere(rowOf.length, (each) => at.id(each) >= id);
       return position < rowOf.length && at.id(position) === id ? u32(rowOf, position) : -1;
     },
@@ -127,7 +123,7 @@ function historyOf(
 }
 
 /** The history of a repo info file. */
-function historyOfFile(flat: Flat): Rows {
+function historyOfFile(flat: Flat) {
   const [start, count] = flat.vector(flat.root(), 4, 4);
   const { view } = flat;
   const tables = new Uint32Array(count);
@@ -156,7 +152,7 @@ function historyOfFile(flat: Flat): Rows {
 }
 
 /** The history of snapshot files of spec version 1. */
-function historyOfHeads(unsorted: Iterable<SnapshotHead>, isCut: boolean): Rows {
+function historyOfHeads(unsorted: Iterable<SnapshotHead>, isCut: boolean) {
   const heads = [...unsorted].sort((one, other) => (one.id < other.id ? -1 : 1));
   const positions = new Map(heads.map(({ id }, position) => [id, position]));
   const parent = Int32Array.from(heads, (head) => positions.get(head.parent ?? "") ?? -1);
@@ -175,7 +171,7 @@ function historyOfHeads(unsorted: Iterable<SnapshotHead>, isCut: boolean): Rows 
 
 /** What the file `repo` says, or the refs of spec version 1. */
 type Contents = Omit<Repository, "history" | "ops" | "row" | "snapshot" | "changes"> & {
-  readonly history: Rows;
+  readonly history: ReturnType<typeof historyOf>;
 };
 
 /** Completes the contents with what is read later. */

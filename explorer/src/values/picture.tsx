@@ -138,10 +138,11 @@ export function Picture(props: PictureProps): VNode {
     return [paintedOf(values as Float64Array), compared && paintedOf(compared)];
   }, [values, compared, categories]);
   // All of the plane, around the part that a map shows
-  const whole = useRef<Backdrop | undefined>(undefined);
   const isWhole = slice.from.every((from, d) => from === 0 && slice.to[d] === shape[d]);
   const version = [snapshot.id, ...slice.index.map((at, d) => at * nth(ratio, d))].join();
-  if (earth && isWhole) whole.current = { plan, version, values: painted, places: earth, part, ratio };
+  const now = earth && { plan, version, values: painted, places: earth, part, ratio };
+  const whole = useRef<typeof now>(undefined);
+  if (isWhole && now) whole.current = now;
   const behind = whole.current?.plan === plan ? whole.current : undefined;
   const own = range ?? automatic;
   const unit = scale.units && !title(node).endsWith(")") ? ` (${scale.units})` : "";
@@ -372,16 +373,6 @@ export function Picture(props: PictureProps): VNode {
       )}
     </>
   );
-}
-
-interface Backdrop {
-  /** What it is a plane of, and of which version and place on the other dimensions. */
-  readonly plan: string;
-  readonly version: string;
-  readonly values: Float64Array;
-  readonly places: Geolocation;
-  readonly part: Box;
-  readonly ratio: Shape;
 }
 
 /** The columns and the rows in which cells are at some places: the first ones, and those after the last ones. */

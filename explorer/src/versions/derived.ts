@@ -9,22 +9,16 @@ import { commitsBack, isCompaction, mergedRows } from "./writers";
 /** An array, and what makes it from which arrays: nothing for a source that nothing makes. */
 type Derivation = { readonly path: string; readonly operation: string; readonly sources: readonly string[] };
 
-/** A derived array, and what its definition says. */
-export interface Result {
-  readonly node: Node;
-  /** The node with the definition, and a digest for each chunk. Each computation changes it. */
-  readonly table: Node;
-  readonly operation: string;
-  /** The group of the results of one call. */
-  readonly target: string;
-  /** Undefined for a source that the version does not have. */
-  readonly sources: readonly (Node | undefined)[];
-}
+/**
+ * A derived array, and what its definition says: `target` is the group of the results of one call, and a source that the
+ * version does not have is undefined. Each computation changes `table`, which has the definition and digests.
+ */
+export type Result = ReturnType<typeof results>[number];
 
 const FARTHEST = 1000; // commits
 const TABLES = "/.frazil/derived/";
 
-export function results(snapshot: Snapshot): Result[] {
+export function results(snapshot: Snapshot) {
   const nodes = new Map(snapshot.nodes.map((node) => [node.id, node]));
   return snapshot.nodes
     .filter((node) => isArray(node) && node.path.startsWith(TABLES))

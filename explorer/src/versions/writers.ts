@@ -14,19 +14,11 @@ import type { ArrayNode, Changes, ChunkTable, Progress, Repository, Snapshot } f
 export const FARTHEST = 1000; // commits
 const TURN = 12; // milliseconds
 
-interface Commit {
-  /** Row of the history. */
-  readonly row: number;
-  readonly id: string;
-  readonly changes: Changes | undefined;
-}
+/** A row of the history with its record. */
+type Commit = { readonly row: number; readonly id: string; readonly changes: Changes | undefined };
 
-/** The commits from a version backwards with their records. */
-export async function* commitsBack(
-  repository: Repository,
-  version: string,
-  most = FARTHEST,
-): AsyncGenerator<Commit> {
+/** The commits from a version backwards. */
+export async function* commitsBack(repository: Repository, version: string, most = FARTHEST) {
   const { history } = repository;
   const waiting: { row: number; id: string; changes: Promise<Changes | undefined> }[] = [];
   let next = repository.row(version);
@@ -43,7 +35,8 @@ export async function* commitsBack(
     }
     const first = waiting.shift();
     if (!first) return;
-    yield { ...first, changes: await first.changes };
+    const commit: Commit = { ...first, changes: await first.changes };
+    yield commit;
   }
 }
 
