@@ -129,20 +129,20 @@ def test_names_and_limits(page: Any, address: str, view: str) -> None:
     low, high = (np.percentile(chosen, part, axis=(1, 2), method="nearest") for part in (2, 98))
     pixels = np.clip(255 * (chosen.transpose("lat", "lon", "band") - low) / (high - low), 0, 255)
     world = page.get_by_role("application", name=name)
-    world.focus()
-    page.keyboard.press("ArrowRight")
+    if view == "grid":
+        spot = cell_of(page, name, 1, 0)
+    else:
+        assert (
+            world.locator(".zoom").evaluate("element => parseFloat(element.style.right)") == 10
+        )  # no colour bar
+        box = world.bounding_box()
+        spot = (box["width"] / 2 + 7, box["height"] / 2 + 5)
+        page.mouse.move(box["x"] + spot[0], box["y"] + spot[1])
     page.locator(".readout").get_by_text(": red ").wait_for()
     place, _, values = page.locator(".readout").inner_text().partition(": ")
     lon, lat = (float(part.split()[1]) for part in place.split(" (")[0].split(", "))
     expected = chosen.sel(lat=lat, lon=lon).values
     np.testing.assert_allclose([float(part.split()[1]) for part in values.split(", ")], expected, rtol=1e-5)
-    if view == "grid":
-        spot = cell_of(page, name, 0, 0)
-    else:
-        box, zoom = world.bounding_box(), world.locator(".zoom")
-        right = zoom.evaluate("element => parseFloat(element.style.right) - 10")
-        assert right == 0  # no bar of colours
-        spot = ((box["width"] - right) / 2, (box["height"] - 4) / 2)
     wait_for_colour(page, name, spot, pixels.sel(lat=lat, lon=lon).values)
     page.reload()
     page.get_by_role("combobox", name="Green").wait_for()

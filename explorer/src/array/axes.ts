@@ -24,32 +24,7 @@ export interface Coordinate extends Decoded {
 /** The coordinates of an array by the places of their dimensions. */
 export type Coordinates = ReadonlyMap<number, Coordinate>;
 
-export interface Axis {
-  readonly title: string;
-  readonly length: number;
-  readonly units?: string | undefined;
-  /** The numbers of the coordinate. */
-  readonly numbers?: Float64Array | undefined;
-  /** The same, unless they are times. */
-  readonly values?: Float64Array | undefined;
-  /** How the numbers are written. */
-  readonly scale: Scale;
-  /** Edges of the cells in the coordinate; undefined if all cells have one width on the screen. */
-  readonly edges?: Float64Array | undefined;
-  /** The first index is at the lower end: the axis goes north or up. */
-  readonly isTurned: boolean;
-  /** The cells of the coordinate have different widths. */
-  readonly isUneven: boolean;
-  label(index: number): string;
-  /** Places on the screen, from 0 to 1. Axes that go north or up are turned round. */
-  centre(index: number): number;
-  /** The two sides of a cell, the lower one first. */
-  sides(index: number): readonly [number, number];
-  /** The place of a number of the coordinate; only with `edges`. */
-  place(value: number): number;
-  /** The cell at a place. */
-  cell(place: number): number;
-}
+export type Axis = ReturnType<typeof axisOf>;
 
 /** Coordinates of all dimensions that have them. A coordinate that cannot be read leaves the index. */
 export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
@@ -136,13 +111,19 @@ interface AxisOptions {
   readonly isTurned?: boolean | undefined;
 }
 
+/**
+ * An axis of a picture. `numbers` are those of the coordinate; `values` are the same, unless they are times. `edges` are
+ * the ends of its cells, and undefined if all cells have one width on the screen. Places on the screen go from 0 to 1:
+ * that of a cell (`centre`, or `sides`, the lower one first), of a number of the coordinate (`place`, only with
+ * `edges`), and back (`cell`). Axes that go north or up are turned round: their first index is at the lower end.
+ */
 export function axisOf(
   node: ArrayNode,
   coordinates: Coordinates,
   part: Box,
   d: number,
   { isVertical = false, isTurned: stated }: AxisOptions = {},
-): Axis {
+) {
   const decoded = coordinates.get(d);
   const [start, step] = [part.start[d] ?? 0, part.step[d] ?? 1];
   const length = d < 0 ? 1 : nth(boxShape(part), d);
@@ -177,16 +158,16 @@ export function axisOf(
     edges,
     isTurned,
     isUneven,
-    label: (at) =>
+    label: (at: number): string =>
       decoded ? decoded.label(start + Math.round(at) * step) : String(start + Math.round(at) * step),
-    centre: (index) => place(edges && numbers ? f64(numbers, index) : index + 0.5),
-    sides: (index) => {
+    centre: (index: number): number => place(edges && numbers ? f64(numbers, index) : index + 0.5),
+    sides: (index: number): readonly [number, number] => {
       const side = (at: number): number => place(edges ? f64(edges, at) : at);
       const [one, other] = [side(index), side(index + 1)];
       return one < other ? [one, other] : [other, one];
     },
     place,
-    cell: (at) => {
+    cell: (at: number): number => {
       const inside = clamp(turned(at), 0, 1);
       return clamp(cellOf ? cellOf(first + inside * extent) : Math.floor(inside * length), 0, length - 1);
     },

@@ -18,12 +18,13 @@ export interface Slice {
 }
 
 export type Box = Required<Selection>;
+export type Query = Readonly<Record<string, string>>;
 
 const whole = (text: string | undefined, other: number): number =>
   text !== undefined && /^\d+$/.test(text) ? Number(text) : other;
 
 /** `x=2&y=1&i=5,0,0&r1=0-90&r2=10-20`; all parts are optional. */
-export function parseSlice(shape: Shape, query: Readonly<Record<string, string>>): Slice {
+export function parseSlice(shape: Shape, query: Query): Slice {
   const rank = shape.length;
   const long = shape.map((_, d) => d).filter((d) => nth(shape, d) > 1);
   const usual = long.length > 0 ? long : shape.map((_, d) => d);

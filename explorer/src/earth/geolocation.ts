@@ -26,14 +26,11 @@ export interface Geolocation {
 /** The places of a plane, or the name of a system that this page does not know. */
 export type Located = { readonly places: Geolocation } | { readonly unknown: string } | undefined;
 
+type Reading = (of: ArrayNode) => Promise<Float64Array>;
+
 /** `x` and `y` are axes by coordinates. `read` gives the longitudes and latitudes of all cells. */
-export async function locate(
-  reference: EarthReference,
-  x: Axis,
-  y: Axis,
-  read: (cells: ArrayNode) => Promise<Float64Array>,
-): Promise<Located> {
-  const { isDegrees, mapping, code, cells } = reference;
+export async function locate(of: EarthReference, x: Axis, y: Axis, read: Reading): Promise<Located> {
+  const { isDegrees, mapping, code, cells } = of;
   const standard = isDegrees ? mappingOfCode("EPSG:4326") : code !== undefined && mappingOfCode(code);
   const crs = (mapping && crsOf(mapping)) ?? crsOf(standard || {});
   const places = crs && ofCrs(crs, x, y, mapping ?? {});
@@ -85,7 +82,7 @@ export async function ofSampling(
   { places, names, sizes, isTrajectory }: Sampling,
   x: Axis,
   { start, step }: Record<"start" | "step", number>,
-  read: (part: ArrayNode) => Promise<Float64Array>,
+  read: Reading,
   readAll: (of: ArrayNode) => Promise<Decoded>,
 ): Promise<Geolocation> {
   const [east = new Float64Array(), north = east] = await Promise.all(places.map(read));

@@ -10,38 +10,29 @@ import {
   inherited,
   isArray,
 } from "../array/nodes";
-import { parseSlice, type Slice } from "../array/slices";
+import { parseSlice, type Query, type Slice } from "../array/slices";
 import { nth, type Properties, type Shape } from "../base/lists";
 import type { Geolocation } from "./geolocation";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { last, parent } from "../page/text";
 
-/** What the metadata say about the places of the cells of a plane on Earth. */
+/** What the metadata say about the places of the cells of a plane on Earth: a grid mapping by CF, a code, cells. */
 export interface EarthReference {
-  /** The axes are longitude and latitude. */
-  readonly isDegrees: boolean;
-  /** Attributes of a grid mapping by CF, and a code such as EPSG:3031. */
+  readonly isDegrees: boolean; // the axes are longitude and latitude
   readonly mapping?: Properties | undefined;
   readonly code?: string | undefined;
-  /** Longitudes and latitudes of each cell. */
-  readonly cells?: readonly [ArrayNode, ArrayNode] | undefined;
+  readonly cells?: readonly [longitudes: ArrayNode, latitudes: ArrayNode] | undefined;
   readonly sampling?: Sampling;
 }
 
-/** A dimension of stations or of samples along trajectories, by CF: each of its elements has a place. */
-export interface Sampling {
-  /** -1 if the elements have no places of their own. */
-  readonly dimension: number;
-  /** Longitudes and latitudes of the elements. */
-  readonly places: readonly ArrayNode[];
-  readonly names?: ArrayNode | undefined;
-  /** The numbers of samples of trajectories that follow each other. */
-  readonly sizes?: ArrayNode | undefined;
-  readonly isTrajectory: boolean;
-  /** What a map cannot show, as a sentence. */
-  readonly note?: string;
-}
+/**
+ * A dimension of stations or of samples along trajectories, by CF: each of its elements has a place, or `dimension` is
+ * -1. `sizes` are the numbers of samples of trajectories that follow each other. `note` says what a map cannot show.
+ */
+export type Sampling = NonNullable<ReturnType<typeof samplingOf>>;
 
+const APART = "A value of this ragged array has no place of its own: no map.";
+const INDEXED = "No lines: the repository has no row sizes of the trajectories.";
 const FEATURES = /^(point|profile|(timeseries|trajectory)(profile)?)$/i;
 
 /** The arrays in the group of an array, with some dimensions. */
@@ -53,7 +44,7 @@ function membersOf(snapshot: Snapshot, { path }: ArrayNode, isFitting: (array: A
 }
 
 /** The sampling of an array; undefined for a grid. */
-export function samplingOf(snapshot: Snapshot, node: ArrayNode): Sampling | undefined {
+export function samplingOf(snapshot: Snapshot, node: ArrayNode) {
   const feature = String(inherited(snapshot, node, "featureType") ?? "");
   const { coordinates } = attributes(node);
   const named = typeof coordinates === "string" ? coordinates.split(/\s+/) : [];
@@ -71,32 +62,23 @@ export function samplingOf(snapshot: Snapshot, node: ArrayNode): Sampling | unde
         }) ?? [],
     );
     const sizes = lists.find((each) => name && attributes(each)["sample_dimension"] === name);
-    const common = { places, sizes, isTrajectory };
-    if (places.length < 2 && sizes)
-      return {
-        ...common,
-        dimension: -1,
-        note: "A value of this ragged array has no place of its own: no map.",
-      };
-    if (places.length < 2 || places.some(({ path }) => path === node.path)) continue;
-    const names = (sizes ? lists : along).find((each) => attributes(each)["cf_role"] !== undefined);
-    const isIndexed =
-      isTrajectory && along.some((each) => attributes(each)["instance_dimension"] !== undefined);
-    const note = "No lines: the repository has no row sizes of the trajectories.";
-    return isIndexed
-      ? { ...common, dimension, names: undefined, isTrajectory: false, note }
-      : { ...common, dimension, names };
+    const isPlaced = places.length === 2;
+    if ((!isPlaced && !sizes) || places.some(({ path }) => path === node.path)) continue;
+    const isIndexed = along.some((each) => attributes(each)["instance_dimension"] !== undefined);
+    return {
+      dimension: isPlaced ? dimension : -1,
+      places,
+      sizes,
+      names: (sizes ? lists : along).find((each) => attributes(each)["cf_role"] !== undefined),
+      isTrajectory: isTrajectory && !isIndexed,
+      note: !isPlaced ? APART : isTrajectory && isIndexed ? INDEXED : "",
+    };
   }
   return undefined;
 }
 
 /** The part that the address names, or the one that a view shows first. */
-export function sliceOf(
-  snapshot: Snapshot,
-  node: ArrayNode,
-  shape: Shape,
-  query: Readonly<Record<string, string>>,
-): Slice {
+export function sliceOf(snapshot: Snapshot, node: ArrayNode, shape: Shape, query: Query): Slice {
   if (query["x"] !== undefined) return parseSlice(shape, query);
   const { dimension = -1 } = samplingOf(snapshot, node) ?? {};
   if (dimension >= 0) return parseSlice(shape, { ...query, x: String(dimension), y: "none" });

@@ -116,16 +116,6 @@ async function references(snapshot: Snapshot, path: string, perAxis: Span[][], s
   return found;
 }
 
-/** A chunk to read: a part of a file. */
-interface Piece {
-  readonly ref: ChunkRef;
-  readonly offset: number;
-  readonly length: number;
-  readonly name: string;
-  readonly start: number[]; // of the chunk, in elements of the array
-  readonly shape: number[];
-}
-
 /** The elements of a result, and how chunks come into it. */
 class Target {
   readonly shape: number[];
@@ -296,24 +286,26 @@ export async function readRegion(
     const high = parts.reduce((most, { extents }) => Math.max(most, u32(extents, 2 * d + 1)), 0);
     return low < high ? chunksOf(axis, grid, d, low, high) : [];
   });
-  const files = new Map<string, Piece[]>();
-  for (const [ref, spans] of parts.length ? await references(snapshot, path, perAxis, signal) : []) {
+  const found = parts.length ? await references(snapshot, path, perAxis, signal) : [];
+  // Chunks to read: parts of files
+  const all = found.map(([ref, spans]) => {
     const index = spans.map((span) => span.index).join(", ");
     const place = ref.kind === ChunkKind.Native ? `chunks/${ref.location}` : ref.location;
-    const piece: Piece = {
+    return {
       ref,
       name: `chunk ${index} of ${path}${place ? ` in ${place}` : ""}`,
+      file:
+        ref.kind === ChunkKind.Inline
+          ? `inline ${index}`
+          : `${ref.kind} ${ref.location} ${ref.checksum ?? ""}`,
       start: spans.map((span) => span.start),
       shape: spans.map((span) => span.length),
       offset: ref.offset,
       length: ref.size,
     };
-    const file =
-      ref.kind === ChunkKind.Inline ? `inline ${index}` : `${ref.kind} ${ref.location} ${ref.checksum ?? ""}`;
-    const pieces = files.get(file);
-    if (pieces) pieces.push(piece);
-    else files.set(file, [piece]);
-  }
+  });
+  const files = new Map(all.map(({ file }) => [file, [] as typeof all]));
+  for (const piece of all) files.get(piece.file)?.push(piece);
 
   let count = 0;
   await parallel([...files.values()], async (pieces) => {

@@ -118,15 +118,20 @@ export function drawMark(context: Context, { colour, text }: Mark, x: number, y:
 
 const [DOT, SMALL_DOT, MANY] = [5, 3, 2000];
 
-/** Values as dots at places on the screen. A dot without a value is hollow. */
-export function drawDots(context: Context, spots: readonly Place[], pixels: Uint32Array): void {
+/** Values as dots at places on the screen, the chosen one larger. A dot without a value is hollow. */
+export function drawDots(
+  context: Context,
+  spots: readonly Place[],
+  pixels: Uint32Array,
+  chosen: number,
+): void {
   const radius = spots.length > MANY ? SMALL_DOT : DOT;
   context.lineWidth = 1;
   context.strokeStyle = css("text");
   spots.forEach(([x, y], at) => {
     if (Number.isNaN(x)) return;
     context.beginPath();
-    context.arc(x, y, radius, 0, 2 * Math.PI);
+    context.arc(x, y, at === chosen ? radius + 3 : radius, 0, 2 * Math.PI);
     context.fillStyle = cssColour(u32(pixels, at));
     if (pixels[at]) context.fill();
     context.stroke();
@@ -134,7 +139,7 @@ export function drawDots(context: Context, spots: readonly Place[], pixels: Uint
 }
 
 /** The nearest place within `reach` pixels of another one; -1 if there is none. */
-export function nearestSpot(spots: readonly Place[], [x, y]: Place, reach: number): number {
+export function near(spots: readonly Place[], [x, y]: Place, reach: number): number {
   let [best, least] = [-1, reach];
   spots.forEach(([left, top], at) => {
     const distance = Math.hypot(left - x, top - y);
@@ -266,4 +271,14 @@ export function Divider({ name, share, onShare, left, top, width, height }: Swip
       onPointerUp={(event) => drag(event, true)}
     />
   );
+}
+
+/** A plane of values on the screen, and what a person does with it. */
+export interface PlaneProps extends Bar {
+  readonly values: Float64Array;
+  readonly marks: readonly Mark[];
+  readonly swipe: Swipe | undefined;
+  onPlace(column: number, row: number): void;
+  /** A click or Enter. */
+  onChoose(column: number, row: number): void;
 }

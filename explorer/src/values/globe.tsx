@@ -8,22 +8,11 @@ import { clamp, entryOf, nth } from "../base/lists";
 import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
 import type { View } from "../earth/projections";
-import {
-  arrowOf,
-  Canvas,
-  canvasOf,
-  css,
-  Frame,
-  pointerIn,
-  usePointer,
-  useSize,
-  useWheel,
-} from "../page/canvas";
+import { arrowOf, Canvas, canvasOf, css, pointerIn, usePointer, useSize, useWheel } from "../page/canvas";
 import { stored } from "../page/home";
 import { type Titles, Wait, ZoomButtons } from "../page/parts";
 import { setQuery, useLoad } from "../page/state";
-import { Divider, drawBar, drawDots, drawMark, drawSides, narrowBar, nearestSpot } from "./drawing";
-import type { PlaneProps } from "./image";
+import { Divider, drawBar, drawDots, drawMark, drawSides, narrowBar, near, type PlaneProps } from "./drawing";
 import type * as Earth from "../earth/projections";
 
 interface GlobeProps extends PlaneProps {
@@ -168,7 +157,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     );
     context.restore();
     earth.drawLines(context, projection, view, { width, height }, css, places.samples?.lines);
-    if (spots) drawDots(context, spots, paint(values, limits, colours));
+    if (spots) drawDots(context, spots, paint(values, limits, colours), chosen);
     context.restore();
     const marked = marks.map(({ column, row }) => places.place(column, row));
     earth.spotsOf(projection, marked).forEach(([x, y], at) => drawMark(context, nth(marks, at), x, y));
@@ -176,7 +165,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
   };
   const use = ([x, y]: Place, action: PlaneProps["onPlace"], reach = REACH): void => {
     if (spots) {
-      const at = nearestSpot(spots, [x, y], reach);
+      const at = near(spots, [x, y], reach);
       setChosen(at);
       return at < 0 ? undefined : action(at, 0);
     }
@@ -207,7 +196,6 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     event.preventDefault();
     use(middle, onPlace, Infinity);
   };
-  const [left = NaN, top = NaN] = spots?.[chosen] ?? [];
   const keysText = "Arrow keys move it, plus and minus zoom, zero shows all";
   return (
     <div
@@ -220,7 +208,6 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       {...pointer}
     >
       <Canvas {...size} draw={draw} aria-hidden="true" />
-      {left + top > 0 && <Frame kind="chosen" x={left - 8} y={top - 8} width={16} height={16} />}
       {swipe && <Divider {...swipe} {...whole} />}
       <span
         class="zoom"

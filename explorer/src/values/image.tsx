@@ -17,7 +17,6 @@ import {
   useSize,
 } from "../page/canvas";
 import {
-  type Bar,
   Divider,
   drawAxes,
   drawBar,
@@ -25,20 +24,9 @@ import {
   drawSides,
   MARGIN,
   marginOf,
-  type Mark,
   narrowBar,
-  type Swipe,
+  type PlaneProps,
 } from "./drawing";
-
-/** A plane of values on the screen, and what a person does with it. */
-export interface PlaneProps extends Bar {
-  readonly values: Float64Array;
-  readonly marks: readonly Mark[];
-  readonly swipe: Swipe | undefined;
-  onPlace(column: number, row: number): void;
-  /** A click or Enter. */
-  onChoose(column: number, row: number): void;
-}
 
 interface ImageProps extends PlaneProps {
   readonly x: Axis;
