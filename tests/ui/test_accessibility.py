@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -38,13 +39,13 @@ VIEWS = {
 }
 
 
-def test_rules_of_axe(page: Any, address: str) -> None:
-    """All rules in light, and those of colours in dark, too."""
+def problems_of(page: Any, address: str, views: Mapping[str, tuple[str, list[tuple[str, str]]]]) -> list[str]:
+    """What breaks the rules of axe: all rules in light, and those of colours in dark, too."""
     package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the group `browser`")
     axe = package.Axe()
     schemes = {"light": {}, "dark": {"runOnly": ["color-contrast", "link-in-text-block"]}}
     problems: list[str] = []
-    for turn, (view, (place, marks)) in enumerate(VIEWS.items()):
+    for turn, (view, (place, marks)) in enumerate(views.items()):
         page.goto(f"{address}?{turn}{place}")
         for role, name in marks:
             page.get_by_role(role, name=name or None).first.wait_for()
@@ -56,7 +57,11 @@ def test_rules_of_axe(page: Any, address: str) -> None:
                 for violation in results.response["violations"]
                 for node in violation["nodes"]
             ]
-    assert problems == []
+    return problems
+
+
+def test_rules_of_axe(page: Any, address: str) -> None:
+    assert problems_of(page, address, VIEWS) == []
 
 
 def test_mean_of_a_part_by_keyboard(page: Any, address: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.support.patience import patience
 from tests.ui.serving import hosted
+from tests.ui.test_accessibility import problems_of
 
 import frazil
 from frazil.cli.main import main
@@ -157,3 +158,14 @@ def test_no_bands(page: Any, address: str) -> None:
     assert page.get_by_role("button", name="Colours of three bands").count() == 0
     page.goto(f"{address}#/v/main/scene/r?view=data&rgb=1,2,7")
     page.get_by_text("600 values: ").wait_for()
+
+
+def test_rules_of_axe_and_a_narrow_screen(page: Any, address: str) -> None:
+    views: dict[str, tuple[str, list[tuple[str, str]]]] = {
+        "bands": ("#/v/main/scene/r?view=data&rgb=3,2,1", [("application", "Map of r"), ("combobox", "Red")])
+    }
+    assert problems_of(page, address, views) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{address}?narrow#/v/main/scene/r?view=data&rgb=3,2,1")
+    page.get_by_role("application", name="Map of r").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

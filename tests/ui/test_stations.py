@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.support.patience import patience
 from tests.ui.serving import hosted
+from tests.ui.test_accessibility import problems_of
 
 import frazil
 from frazil.cli.main import main
@@ -226,3 +227,19 @@ def test_one_none_and_thousands(page: Any, address: str) -> None:
     page.keyboard.press("Enter")
     page.locator(".readout").filter(has_text=re.compile(r"^site 2600 \(.*\): 2600$")).wait_for()
     assert page.locator("*").count() < 1000  # dots are no elements
+
+
+def test_rules_of_axe_and_a_narrow_screen(page: Any, address: str) -> None:
+    views: dict[str, tuple[str, list[tuple[str, str]]]] = {
+        "stations": (
+            "#/v/main/stations/t?view=data&p=1.1",
+            [("application", "Map of temperature"), ("img", "Line of temperature")],
+        ),
+        "trajectory": ("#/v/main/ragged/salt?view=data", [("application", "Map of salt")]),
+        "table": ("#/v/main/stations/t?view=data&show=table", [("rowheader", "Suva")]),
+    }
+    assert problems_of(page, address, views) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{address}?narrow#/v/main/stations/t?view=data")
+    page.get_by_role("application", name="Map of temperature").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
