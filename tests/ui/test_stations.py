@@ -183,6 +183,14 @@ def wait_for_colour(page: Any, name: str, expected: tuple[int, ...]) -> None:
         assert time.monotonic() < end, found
 
 
+def between(at: int) -> str:
+    """The middle of the great circle between a sample of the path and the next one."""
+    east, north = (np.deg2rad(drift()[name].values[at : at + 2]) for name in ("lon", "lat"))
+    x, y, z = np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)
+    lon = np.rad2deg(np.arctan2(y.sum(), x.sum())) % 360
+    return f"{lon},{np.rad2deg(np.arctan2(z.sum(), np.hypot(x.sum(), y.sum())))}"
+
+
 def test_colours_of_dots_and_lines(page: Any, address: str) -> None:
     """A dot has the colour of its value, or none. Lines join the samples of one trajectory."""
     line, nothing = (11, 92, 158), (227, 231, 235)
@@ -191,13 +199,13 @@ def test_colours_of_dots_and_lines(page: Any, address: str) -> None:
     page.get_by_role("slider", name="index along time").fill("2")
     wait_for_colour(page, "temperature", (251, 226, 122))
     lon, lat = drift().lon.values, drift().lat.values
-    for turn, (group, between) in enumerate((("drift", line), ("ragged", nothing))):
+    for turn, (group, gap) in enumerate((("drift", line), ("ragged", nothing))):
         view = f"{address}?{turn}#/v/main/{group}/salt?view=data&lo=0&hi=11&m="
         page.goto(f"{view}{lon[0]},{lat[0]},4")
         wait_for_colour(page, "salt", (68, 1, 84))
-        page.goto(f"{view}{(lon[4] + lon[5]) / 2},{(lat[4] + lat[5]) / 2},4")
-        wait_for_colour(page, "salt", between)
-        page.goto(f"{view}{(lon[8] + lon[9]) / 2},{(lat[8] + lat[9]) / 2},4")
+        page.goto(f"{view}{between(4)},4")
+        wait_for_colour(page, "salt", gap)
+        page.goto(f"{view}{between(8)},4")
         wait_for_colour(page, "salt", line)
     page.get_by_role("application").focus()
     page.keyboard.press("Enter")

@@ -108,7 +108,7 @@ export class Manifest {
   }
 }
 
-/** Rows of a table from one manifest: its id, its references of the array, and their numbers from the row `first` on. */
+/** Rows of a table from one manifest: its id, its references of the array, their numbers from row `first` on. */
 export type Origin = ReturnType<ChunkColumns["origins"]>[number];
 
 type Part = { readonly manifest: Manifest; readonly first: number };

@@ -10,8 +10,8 @@ import { commitsBack, isCompaction, mergedRows } from "./writers";
 type Derivation = { readonly path: string; readonly operation: string; readonly sources: readonly string[] };
 
 /**
- * A derived array, and what its definition says: `target` is the group of the results of one call, and a source that the
- * version does not have is undefined. Each computation changes `table`, which has the definition and digests.
+ * A derived array, and what its definition says: `target` is the group of the results of one call, and a source that
+ * the version does not have is undefined. Each computation changes `table`, which has the definition and digests.
  */
 export type Result = ReturnType<typeof results>[number];
 

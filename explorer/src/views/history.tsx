@@ -259,9 +259,9 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
 export type Lanes = ReturnType<typeof layLanes>;
 
 /**
- * `rows` are the parents of rows, which come earlier. The line of `first` gets lane 0; `tips` are rows with names. A
- * place on the graph (0 is the newest) has a lane, the place of its parent (-1 for a root), and 1 in `named` if a branch
- * or tag leads to it. `members` are the places of each lane. `turn` is from a place to the row of the history, and back.
+ * `rows` are the parents of rows, which come earlier. The line of `first` gets lane 0; `tips` are rows with names.
+ * A place on the graph (0 is the newest) has a lane, the place of its parent (-1 for a root), and 1 in `named` if a
+ * branch or tag leads to it. `members` are the places of each lane. `turn`: from a place to its row, and back.
  */
 export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>) {
   const length = rows.length;
