@@ -112,9 +112,9 @@ interface AxisOptions {
 }
 
 /**
- * An axis of a picture. `numbers` are those of the coordinate; `values` are the same, unless they are times. `edges`
- * are the ends of its cells, and undefined if all cells have one width on the screen. Places on the screen go from 0 to 1:
- * that of a cell (`centre`, or `sides`, the lower one first), of a number of the coordinate (`place`, only with
+ * An axis of a picture. `numbers` are those of the coordinate; `values` are the same, unless they are times.
+ * `edges` are the ends of its cells, and undefined if all cells have one width. Places on the screen go from 0 to
+ * 1: that of a cell (`centre`, or `sides`, the lower one first), of a number of the coordinate (`place`, only with
  * `edges`), and back (`cell`). Axes that go north or up are turned round: their first index is at the lower end.
  */
 export function axisOf(
