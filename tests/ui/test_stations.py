@@ -20,9 +20,9 @@ from frazil.cli.main import main
 pytestmark = pytest.mark.browser
 xr = pytest.importorskip("xarray")
 
-NAMES = ["Zugspitze", "Sonnblick, north", "Nome", "Suva", "Alert"]
+NAMES = ["Zugspitze", "Sonnblick, north", "Adak", "Suva", "Alert"]
 #: One longitude goes from 0 to 360, one place is near the pole, and two lie on both sides of 180 degrees.
-LONGITUDES, LATITUDES = [10.98, 12.96, 194.6, 178.4, -62.3], [47.42, 47.05, 64.5, -18.1, 82.6]
+LONGITUDES, LATITUDES = [10.98, 12.96, 183.4, 178.4, -62.3], [47.42, 47.05, 51.9, -18.1, 82.6]
 
 
 def stations(count: int | None = None) -> Any:
