@@ -196,8 +196,6 @@ def test_colours_of_dots_and_lines(page: Any, address: str) -> None:
     line, nothing = (11, 92, 158), (227, 231, 235)
     page.goto(f"{address}#/v/main/stations/t?view=data&i=1,0&m={LONGITUDES[4]},{LATITUDES[4]},3")
     wait_for_colour(page, "temperature", nothing)
-    page.get_by_role("slider", name="index along time").fill("2")
-    wait_for_colour(page, "temperature", (251, 226, 122))
     lon, lat = drift().lon.values, drift().lat.values
     for turn, (group, gap) in enumerate((("drift", line), ("ragged", nothing))):
         view = f"{address}?{turn}#/v/main/{group}/salt?view=data&lo=0&hi=11&m="
