@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.patience import patience
 from tests.ui.serving import hosted
 from tests.ui.test_accessibility import problems_of
 
@@ -161,53 +159,6 @@ def test_time_keyboard_and_table(page: Any, address: str) -> None:
     page.get_by_role("combobox", name="Show").select_option("map")
     page.get_by_role("combobox", name="Map").select_option("grid")
     page.get_by_role("img", name="Line of temperature (K) along station").wait_for()
-
-
-#: The colours of nine pixels in the middle of a map. A line may pass one of them by.
-MIDDLE = """(canvas, [x, y]) => {
-  const { left, top } = canvas.getBoundingClientRect();
-  const { data } = canvas.getContext("2d").getImageData(x - left - 1, y - top - 1, 3, 3);
-  return Array.from({ length: 9 }, (_, at) => [...data.slice(4 * at, 4 * at + 3)]);
-}"""
-
-
-def colours(page: Any, name: str) -> Any:
-    middle = middle_of(page, name)
-    return page.get_by_role("application").locator("canvas").evaluate(MIDDLE, list(middle))
-
-
-def wait_for_colour(page: Any, name: str, expected: tuple[int, ...]) -> None:
-    """Wait until the middle of a map has a colour, up to what smooth edges change."""
-    end = time.monotonic() + patience(20)
-    while np.abs(np.subtract(found := colours(page, name), expected)).max(1).min() > 24:
-        assert time.monotonic() < end, found
-
-
-def between(at: int) -> str:
-    """The middle of the great circle between a sample of the path and the next one."""
-    east, north = (np.deg2rad(drift()[name].values[at : at + 2]) for name in ("lon", "lat"))
-    x, y, z = np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)
-    lon = np.rad2deg(np.arctan2(y.sum(), x.sum())) % 360
-    return f"{lon},{np.rad2deg(np.arctan2(z.sum(), np.hypot(x.sum(), y.sum())))}"
-
-
-def test_colours_of_dots_and_lines(page: Any, address: str) -> None:
-    """A dot has the colour of its value, or none. Lines join the samples of one trajectory."""
-    line, nothing = (11, 92, 158), (227, 231, 235)
-    page.goto(f"{address}#/v/main/stations/t?view=data&i=1,0&m={LONGITUDES[4]},{LATITUDES[4]},3")
-    wait_for_colour(page, "temperature", nothing)
-    lon, lat = drift().lon.values, drift().lat.values
-    for turn, (group, gap) in enumerate((("drift", line), ("ragged", nothing))):
-        view = f"{address}?{turn}#/v/main/{group}/salt?view=data&lo=0&hi=11&m="
-        page.goto(f"{view}{lon[0]},{lat[0]},4")
-        wait_for_colour(page, "salt", (68, 1, 84))
-        page.goto(f"{view}{between(4)},4")
-        wait_for_colour(page, "salt", gap)
-        page.goto(f"{view}{between(8)},4")
-        wait_for_colour(page, "salt", line)
-    page.get_by_role("application").focus()
-    page.keyboard.press("Enter")
-    page.locator(".readout").get_by_text(" of B2 ").wait_for()
 
 
 def test_what_has_no_lines_or_no_map(page: Any, address: str) -> None:
