@@ -57,7 +57,7 @@ def files_with(storage: Any, values: np.ndarray[Any, Any]) -> list[str]:
     )
 
 
-def create(store: Any, name: str, data: Any, chunks: tuple[int, ...], **further: Any) -> Any:
+def create(store: Any, name: str, data: Any, chunks: Any, **further: Any) -> Any:
     return zarr.create_array(store, name=name, data=data, chunks=chunks, compressors=None, **further)
 
 
@@ -356,7 +356,7 @@ def test_a_version_with_other_chunks(lengths: list[int]) -> None:
             create(store, "v", data[:9], [[2, 5, 2]])
             create(store, "other", data, [lengths])
         session = repo.writable_session("main")
-        other = session.store.get_sync("other/zarr.json")
+        other: Any = session.store.get_sync("other/zarr.json")
         session.store.set_sync("v/zarr.json", other)  # the same array, so the same node
         zarr.open_array(session.store, path="v")[:] = data
         session.commit("long")
@@ -372,7 +372,7 @@ def test_a_version_with_other_chunks(lengths: list[int]) -> None:
 def test_one_manifest_of_two_encodings() -> None:
     storage, repo = stored()
     session = repo.writable_session("main")
-    document = session.store.get_sync("t/zarr.json")
+    document: Any = session.store.get_sync("t/zarr.json")
     session.store.set_sync("t/zarr.json", Buffer.from_bytes(document.to_bytes().replace(b"little", b"big")))
     session.commit("other bytes")
     with pytest.raises(frazil.InvalidInputError, match="Name the whole array"):
