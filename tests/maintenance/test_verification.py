@@ -18,6 +18,7 @@ import zarr
 from tests.counting import keys_read
 from tests.fixtures import fixture_folders
 from tests.repository.version_1 import copy_of
+from zarr.core.buffer.cpu import Buffer
 
 import frazil
 from frazil.errors import ConflictError, FormatError, InvalidInputError
@@ -223,6 +224,21 @@ def test_what_is_whole_has_no_findings(spec_version: int, story: Callable[[Any],
     if spec_version == 1:
         repo = frazil.upgrade_icechunk_repository(repo, dry_run=False)
         assert repo.upkeep.verify("checksum").ok
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_a_shape_that_others_make_smaller_without_its_chunks(spec_version: int) -> None:
+    repo = frazil.Repository.create(MemoryStorage(), spec_version=spec_version)
+    with repo.transaction("main", message="first") as store:
+        zarr.create_array(store, name="a", data=np.arange(12), chunks=(2,))
+    session = repo.writable_session("main")
+    document: Any = session.store.get_sync("a/zarr.json")
+    smaller = document.to_bytes().replace(b"12", b"4")
+    session.store.set_sync("a/zarr.json", Buffer.from_bytes(smaller))
+    session.commit("smaller")
+    report = repo.upkeep.verify("checksum")
+    assert report.ok, report
+    assert zarr.open_array(repo.readonly_session("main").store, path="a", mode="r").shape == (4,)
 
 
 @pytest.mark.sample(6, 15)
