@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -367,6 +368,29 @@ def test_a_version_with_other_chunks(lengths: list[int]) -> None:
         assert values(repo, "v") == [left.tolist(), left[:9].tolist()]
         assert files_with(storage, np.concatenate([secret(2), secret(2, 20)])) == []
         assert repo.upkeep.verify(level="decode").ok
+
+
+def test_one_version_begins_like_two_that_differ() -> None:
+    repo = frazil.Repository.create(storage := MemoryStorage(), CONFIG)
+    data = secret(11)
+    layouts = {2: [2], 11: [2, 5, 4], 9: [2, 5, 2]}
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        with repo.transaction("main", message="other arrays") as store:
+            create(store, "v", data[:2], [[2]])
+            for size, lengths in layouts.items():
+                create(store, f"o{size}", np.zeros(size, "i8"), [lengths])
+        for size in (11, 9):
+            session = repo.writable_session("main")
+            other: Any = session.store.get_sync(f"o{size}/zarr.json")
+            for key in ("v/c/0", "v/c/1", "v/c/2"):
+                asyncio.run(session.store.delete(key))
+            session.store.set_sync("v/zarr.json", other)
+            zarr.open_array(session.store, path="v")[:] = data[:size]
+            session.commit(str(size))
+        assert repo.upkeep.forget({"v": slice(8, 11)}).apply().ok
+        left = np.where(np.arange(11) < 8, data, 0)
+        assert values(repo, "v") == [left[:9].tolist(), left.tolist(), left[:2].tolist()]
+        assert files_with(storage, secret(3, 9)) == []
 
 
 def test_one_manifest_of_two_encodings() -> None:

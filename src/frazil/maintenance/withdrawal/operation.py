@@ -353,7 +353,7 @@ class Forgetting:
         if has_statistics:
             manifest = with_read_statistics(self._storage, manifest)
         pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
-        cuts = {node: cut.in_manifest(id_) for node, cut in survey.cuts.items() if node in manifest.arrays}
+        cuts = {node: survey.cuts[node].in_manifest(id_) for node in manifest.arrays if node in survey.cuts}
         masks = [self._masks(survey, cuts.get(node), table) for node, table in pairs]
         written: dict[bytes, ChunkTable] = {}
         for (node, table), (_, partly) in zip(pairs, masks, strict=True):

@@ -204,14 +204,15 @@ def _array_cut(
     if not all(boxes):  # one of the paths names the whole array
         return ArrayCut(paths, documents[-1], ())
     every = tuple(_box(paths[0], index, len(loads(documents[-1])["shape"])) for own in boxes for index in own)
-    groups: list[list[bytes]] = []
+    cuts, groups = list[ArrayCut](), list[set[bytes]]()
     for document in documents:
-        same = next((group for group in groups if same_encoding(group[0], document)), None)
-        if same is None:
-            groups.append([document])
+        at = next((at for at, cut in enumerate(cuts) if same_encoding(cut.document, document)), None)
+        if at is None:
+            cuts.append(ArrayCut(paths, document, every))
+            groups.append({document})
         else:
-            same.append(document)
-    cuts = [ArrayCut(paths, _longest(group), every) for group in groups]
+            cuts[at] = replace(cuts[at], document=_longest(cuts[at].document, document))
+            groups[at].add(document)
     encodings: dict[bytes, ArrayCut] = {}
     for group, cut in zip(groups, cuts, strict=True) if len(groups) > 1 else ():
         manifests = _manifests(tables, id_, group)
@@ -224,25 +225,28 @@ def _array_cut(
     return replace(cuts[-1], encodings=encodings)
 
 
-def _longest(documents: list[bytes]) -> bytes:
-    """Return the metadata of an array with the most elements along each dimension, in the same chunks."""
-    parsed = list(map(loads, documents))
-    shape = [max(sizes) for sizes in zip(*(each["shape"] for each in parsed), strict=True)]
-    grid = parsed[-1]["chunk_grid"]
-    if grid["name"] == "rectilinear":
-        shapes = [max(each, key=np.sum) for each in zip(*map(chunk_lengths, documents), strict=True)]
-        grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
-    return dumps({**parsed[-1], "shape": shape, "chunk_grid": grid}).encode()
+def _longest(one: bytes, other: bytes) -> bytes:
+    """Return the metadata of an array with the most elements along each dimension, in the chunks of both."""
+    before, after = loads(one), loads(other)
+    document = {**after, "shape": list(map(max, before["shape"], after["shape"]))}
+    if after["chunk_grid"]["name"] == "rectilinear":
+        lengths = zip(chunk_lengths(one), chunk_lengths(other), strict=True)
+        shapes = [max(each, key=np.sum) for each in lengths]
+        document["chunk_grid"] = {
+            "name": "rectilinear",
+            "configuration": {"kind": "inline", "chunk_shapes": shapes},
+        }
+    return dumps(document).encode()
 
 
-def _manifests(tables: Callable[[], Iterable[NodeTable]], id_: bytes, documents: list[bytes]) -> set[bytes]:
+def _manifests(tables: Callable[[], Iterable[NodeTable]], id_: bytes, documents: set[bytes]) -> set[bytes]:
     """Return the ids of the manifests of an array in versions with these metadata."""
-    ids, found = id_matrix([id_], NODE_ID_BYTES), set[bytes]()
+    ids, manifests = id_matrix([id_], NODE_ID_BYTES), set[bytes]()
     for nodes in tables():
         own = nodes.select_nodes(np.flatnonzero(ids_among(nodes.ids, ids)))
-        if not set(documents).isdisjoint(own.user_data.blobs()):
-            found.update(id_list(own.manifest_ids()))
-    return found
+        if not documents.isdisjoint(own.user_data.blobs()):
+            manifests.update(id_list(own.manifest_ids()))
+    return manifests
 
 
 class PartialChunks:
