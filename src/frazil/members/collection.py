@@ -553,7 +553,7 @@ class Collection:
             return test.is_met(column.values(elements), column.is_missing(elements))
 
         conditions = [each.each(typed) for each in conditions]
-        # Another version may have the rows of a session that can write, when somebody uses a column.
+        # A session that can write may have other rows at the first use of a column.
         rows = table.read(names if session.read_only else columns)
         mask = np.ones(len(rows[KEY]), np.bool_)
         for each in conditions:
@@ -672,13 +672,13 @@ class Collection:
 
     def _table_of(self, session: Session) -> _Table:
         """Return the table, whose columns are cached for one version."""
-        cached = self._cache
+        table = self._cache
         has_changes, id_ = session.has_uncommitted_changes, session.snapshot_id
-        if has_changes or cached is None or cached.session.snapshot_id != id_:
-            cached = _Table(session, self._table, columns_of(session, self._table))
+        if has_changes or table is None or table.session.snapshot_id != id_:
+            table = _Table(session, self._table, columns_of(session, self._table))
         if not has_changes:
-            self._cache = cached
-        return cached
+            self._cache = table
+        return table
 
 
 def _path_of(collection: str, name: str) -> str:

@@ -327,18 +327,18 @@ class ListedVersion:
 class ChangedArray:
     """An array of two snapshots with different manifests: those of the earlier only, of the later only.
 
-    ``shape`` has the number of chunks in the later snapshot along each dimension.
+    ``num_chunks`` are those of the later snapshot along each dimension.
     """
 
     node: bytes
-    shape: tuple[int, ...]
+    num_chunks: tuple[int, ...]
     old: tuple[bytes, ...]
     new: tuple[bytes, ...]
 
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
-        return len(self.shape)
+        return len(self.num_chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,12 +547,12 @@ def _changed_arrays(before: NodeTable, after: NodeTable) -> Iterator[ChangedArra
     changed = np.fromiter(map(ne, *blobs), bool, len(rows))
     for row, old_row in zip(rows[changed].tolist(), old_rows[changed].tolist(), strict=True):
         old, new = before.manifests.row(old_row).tolist(), after.manifests.row(row).tolist()
-        shape = tuple(after.num_chunks.row(row).tolist())
+        num_chunks = tuple(after.num_chunks.row(row).tolist())
         if after.guessed[row]:
-            shape = (1 << 32,) * len(shape)  # only the metadata of zarr are exact
+            num_chunks = (1 << 32,) * len(num_chunks)  # only the metadata of zarr are exact
         both = set(old).intersection(new)
         only_old, only_new = (tuple(id_ for id_ in ids if id_ not in both) for ids in (old, new))
-        yield ChangedArray(after.ids[row].tobytes(), shape, only_old, only_new)
+        yield ChangedArray(after.ids[row].tobytes(), num_chunks, only_old, only_new)
 
 
 def check_log_chunks(
@@ -568,8 +568,8 @@ def check_log_chunks(
                 changed = _changed_chunks(assets, array, is_compaction=changes.is_compaction)
                 stored = log.chunks_of(array.node, array.ndim)
                 silent = changed[ChunkTable.from_absent(stored).find_chunks(changed) < 0]
-                # A smaller shape also removes chunks, and the log has the array.
-                silent = silent[within(silent, array.shape)]
+                # A smaller shape removes the chunks behind it. The log then names only the array.
+                silent = silent[within(silent, array.num_chunks)]
                 if len(silent):
                     detail = "the log does not have changed chunks"
                     findings.append(Finding("log-chunks", key, array.node, silent, detail))

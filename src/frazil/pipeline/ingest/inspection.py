@@ -293,10 +293,9 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
         if not converted and native(variable.dtype) != native(other.dtype):
             result.append(("dtype", f"{name} is {variable.dtype} and not {other.dtype}"))
         for attribute in MEANING:
-            absent = (
-                "standard" if attribute == "calendar" else None
-            )  # those of Gregorian times are own attributes
-            values = variable.attrs.get(attribute, absent), other.attrs.get(attribute, absent)
+            # A Gregorian calendar of times is an own attribute of a file, and no part of its layout.
+            default = "standard" if attribute == "calendar" else None
+            values = variable.attrs.get(attribute, default), other.attrs.get(attribute, default)
             if repr(values[0]) != repr(values[1]) and not (converted and attribute in MISSING):
                 kind = "units" if attribute in ("units", "calendar") else "attributes"
                 result.append((kind, f"{name} has {attribute} {values[0]!r} and not {values[1]!r}"))

@@ -450,8 +450,8 @@ def _require_missing_values(
         # The cells of a step that get a value, counted in the dimensions that grow.
         width = np.ones(len(pieces), np.int64)
         for each in grows:
-            codes = labelled[pieces.source].tolist()
-            width *= np.array([len(grown.places[code][each]) for code in codes], np.int64)
+            codes, number_of = np.unique(labelled[pieces.source], return_inverse=True)
+            width *= np.array([len(grown.places[code][each]) for code in codes.tolist()], np.int64)[number_of]
         if name in planned and planned[name][0].window is not None:
             width[:] = 0
         cells = np.zeros(axis.length + 1, np.int64)
