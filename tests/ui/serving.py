@@ -20,6 +20,7 @@ import zarr
 from tests.support.patience import patience
 
 import frazil
+from frazil.cli.main import main
 from frazil.ui.server import ExplorerServer, Folder, Site
 
 
@@ -125,6 +126,18 @@ def hosted(folder: Path, headers: Mapping[str, str] | None = None) -> Iterator[s
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def hosted_page(folder: Path, datasets: Mapping[str, Any]) -> Iterator[str]:
+    """The address of a static page of a repository that has datasets of xarray by group."""
+    repo = frazil.Repository.create(str(folder / "ice"))
+    with repo.transaction("main", message="data") as store:
+        for group, dataset in datasets.items():
+            dataset.to_zarr(store, group=group, zarr_format=3, consolidated=False)
+    assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
+    with hosted(folder) as root:
+        yield f"{root}page/index.html"
 
 
 def tree_of(folder: Path) -> dict[str, str]:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.support.patience import patience
-from tests.ui.serving import hosted
+from tests.ui.serving import hosted_page
 from tests.ui.test_accessibility import problems_of
-
-import frazil
-from frazil.cli.main import main
 
 pytestmark = pytest.mark.browser
 xr = pytest.importorskip("xarray")
@@ -52,14 +48,8 @@ def datasets() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("bands")
-    repo = frazil.Repository.create(str(folder / "ice"))
-    with repo.transaction("main", message="data") as store:
-        for group, dataset in datasets().items():
-            dataset.to_zarr(store, group=group, zarr_format=3, consolidated=False)
-    assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
-    with hosted(folder) as root:
-        yield f"{root}page/index.html"
+    with hosted_page(tmp_path_factory.mktemp("bands"), datasets()) as page:
+        yield page
 
 
 #: The colour of a canvas at a share of a box, in pixels of the page.

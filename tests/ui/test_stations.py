@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.ui.serving import hosted
+from tests.ui.serving import hosted_page
 from tests.ui.test_accessibility import problems_of
-
-import frazil
-from frazil.cli.main import main
 
 pytestmark = pytest.mark.browser
 xr = pytest.importorskip("xarray")
@@ -87,14 +83,8 @@ def datasets() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("stations")
-    repo = frazil.Repository.create(str(folder / "ice"))
-    with repo.transaction("main", message="data") as store:
-        for group, dataset in datasets().items():
-            dataset.to_zarr(store, group=group, zarr_format=3, consolidated=False)
-    assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
-    with hosted(folder) as root:
-        yield f"{root}page/index.html"
+    with hosted_page(tmp_path_factory.mktemp("stations"), datasets()) as page:
+        yield page
 
 
 def middle_of(page: Any, name: str) -> tuple[float, float]:
