@@ -16,6 +16,7 @@ import xarray as xr
 import zarr
 from pyspark.sql import SparkSession
 from tests.pipeline.definition.test_year import run_year
+from tests.pipeline.derivation import machine
 from tests.pipeline.operations import CALLS, anomaly, operate
 from tests.support.program_runner import FORKS
 
@@ -287,3 +288,7 @@ def test_a_program_needs_only_the_name(server: str, sail: str, tmp_path: Path) -
 
 def test_a_year_of_a_pipeline(tmp_path: Path, spark: SparkSession) -> None:
     run_year(tmp_path, "sail", range(1, 7))
+
+
+def test_derived_arrays_are_those_from_nothing(spark: SparkSession) -> None:
+    assert machine.run(range(100, 101), 12, (OnSpark(spark),))["compared results"] >= 10

@@ -9,16 +9,22 @@ import pytest
 from tests.pipeline.derivation.machine import run, steps, weekdays_of_pairs
 
 import frazil
-from frazil.pipeline import Target, derived, refresh
+from frazil.pipeline import Engine, Target, derived, refresh
 
 
 @pytest.mark.deep
-@pytest.mark.sample(4, 8)
+@pytest.mark.sample(4, 6)
 @pytest.mark.parametrize("seed", range(24))
 def test_results_are_those_from_nothing(seed: int) -> None:
     counts = run(range(seed, seed + 1), 25)
     assert counts["refreshes"]
     assert counts["compared results"] >= 5
+
+
+@pytest.mark.deep
+def test_results_of_every_engine_are_those_from_nothing(every_engine: Engine) -> None:
+    counts = run(range(100, 101), 12, (every_engine,))
+    assert counts["compared results"] >= 10
 
 
 def test_a_plan_knows_labels_that_it_would_compute(tmp_path: Path) -> None:
