@@ -301,6 +301,7 @@ def test_all_interfaces_agree(dtype: str, attributes: dict[str, Any], seed: int)
     repositories = arrays_of(values, dice.choice([1, 3, 7]), attributes, dice.choice([None, values[0]]))
     sessions = [repo.readonly_session("main") for repo in repositories]
     tables = [arrow.dataset(session) for session in sessions]
+    connections = [duckdb.connect().register("rows_of", rows_of) for rows_of in tables]
     plain = tables[0].to_table()["t"].to_pylist()
     single = str(tables[0].schema.field("t").type) == "float"
     number_type = "f4" if single else "f8" if kind.kind == "f" or "scale_factor" in attributes else "i8"
@@ -315,7 +316,7 @@ def test_all_interfaces_agree(dtype: str, attributes: dict[str, Any], seed: int)
             ]
             for flag in (False, True)
         )
-        for repo, session, rows_of in zip(repositories, sessions, tables, strict=True):
+        for repo, session, connection in zip(repositories, sessions, connections, strict=True):
             matches = frazil.where(frazil.Array(session, "/t"), values_text)
             assert matches.points()[:, 0].tolist() == numpy_rows, text
             assert (matches.count(), matches.any()) == (len(numpy_rows), bool(numpy_rows)), text
@@ -325,7 +326,6 @@ def test_all_interfaces_agree(dtype: str, attributes: dict[str, Any], seed: int)
             rows = table(*plan_rows(session, ["x"], text, Selection(block_rows=1)))
             assert sorted(rows["x"].to_pylist()) == spark_rows, text
             if kind.kind != "b" and "<=>" not in text:  # DuckDB has neither
-                connection = duckdb.connect().register("rows_of", rows_of)
                 query = connection.sql(f"SELECT x FROM rows_of WHERE {text.replace('==', '=')} ORDER BY x")
                 assert [x for (x,) in query.fetchall()] == spark_rows, text
 
