@@ -197,7 +197,7 @@ class Machine:
         self.base, self.changes = self.repo.lookup_branch("main"), set[str]()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the engines: tasks have a copy of faults with this machine, and cannot have Spark's session."""
+        """Leave out the engines: a task has a copy of this machine, and cannot have Spark's session."""
         return {**self.__dict__, "engines": ()}
 
     @property
