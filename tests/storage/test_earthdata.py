@@ -137,6 +137,7 @@ def test_what_is_refused(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest
     # The password is not for a server to which the endpoint redirects.
     other = earthdata_credentials(endpoint.url, username=USER[0], password=USER[1])
     refused(ErrorKind.CREDENTIALS_REFUSED, "got status 401", other.refresh)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the tries
     nobody = earthdata_credentials("http://127.0.0.1:1/s3credentials", token=TOKEN)
     refused(ErrorKind.OBJECT_STORE, "no Earthdata keys from", nobody.refresh)
 
