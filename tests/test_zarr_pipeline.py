@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.arrays.test_array import CODECS, FAST, arrays, local, same
 from tests.arrays.test_assignment import same_chunks, writable
+from tests.support.examples import examples
 from zarr.storage import MemoryStore
 
 import frazil
@@ -247,7 +248,7 @@ def test_read_only_writes() -> None:
 
 
 @pytest.mark.deep
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_as_numpy(data: st.DataObject) -> None:
     values, options = data.draw(arrays())

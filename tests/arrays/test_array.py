@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.counting import python_steps
+from tests.support.examples import examples
 
 import frazil
 from frazil.arrays.encoding import encoding_of
@@ -85,7 +86,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.deep
-@settings(max_examples=500)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_as_numpy(data: st.DataObject) -> None:
     values, options = data.draw(arrays())

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.interop.both import ROOT, state_of
 from tests.interop.turns import EDITS, VIRTUAL, Array, Tree, Turns, Version, metadata, who
+from tests.support.examples import examples
 
 PLACES = ("", "g", "g-b", "m")
 NAMES = ("m", "n-1", "é2")
@@ -293,15 +294,12 @@ def _step(offset: tuple[int, ...], counts: list[int], sign: int) -> Any:
 
 
 IS_DEEP = settings.get_current_profile_name() == "fuzz"
-#: Profile -> examples.
-EXAMPLES = {"fuzz": 500, "weekly": 40}
 pytestmark = [pytest.mark.deep, pytest.mark.interop, pytest.mark.timeout(7200 if IS_DEEP else 600)]
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 TestTurns = VersionTurns.TestCase
-# Half a minute, the same every time; or an hour of new ones.
 TestTurns.settings = settings(
-    max_examples=EXAMPLES.get(settings.get_current_profile_name(), 20),
+    max_examples=500 if IS_DEEP else examples(40),
     stateful_step_count=100 if IS_DEEP else 40,
     suppress_health_check=QUIET,
 )
