@@ -50,6 +50,7 @@ def test_drawings_have_a_title_and_colours_for_a_dark_page(page: str) -> None:
             assert y <= float(each.attrib["y"]) <= height, (name, each.text)
 
 
+@pytest.mark.weekly
 @pytest.mark.browser
 @pytest.mark.timeout(600)
 def test_the_script_draws_the_pictures_of_the_pages(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ def test_connect(connected: Driver, case: Case, tmp_path: Path) -> None:
     on_files(connected, case, tmp_path)
 
 
+@pytest.mark.weekly  # each change has the same table on a classic session
 @pytest.mark.connect
 def test_values_come_back_through_connect(connected: Driver, tmp_path: Path) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path / "repo"))
