@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -139,6 +140,17 @@ def test_interruptions(
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["refs", "ice"]) == status
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_output_of_any_encoding_and_without_a_reader(beside: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, "ascii"))
+    assert main(["tree", "ice"]) == 0
+    assert "├──" in buffer.getvalue().decode()
+    for closed in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, closed, None)
+    assert main(["tree", "ice"]) == 0
+    assert main(["log", "ice@nope"]) == 1
 
 
 @pytest.mark.parametrize(

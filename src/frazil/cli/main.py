@@ -76,10 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = Output()
     if arguments is None:  # the first error ends the command, and asyncio would print those of other chunks
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    if sys.platform == "win32":  # the encoding of its pipes has no characters for trees
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(encoding="utf-8")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # the caller has closed it
+            setattr(sys, name, io.StringIO())
+        elif isinstance(stream, io.TextIOWrapper):  # other encodings have no characters for trees and names
+            stream.reconfigure(encoding="utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("always", UnreadableArrayWarning)
         show, shown = warnings.showwarning, set[str]()
