@@ -61,9 +61,9 @@ lint:    ## style, format, shell scripts, spelling, workflows
 	@git ls-files -z | xargs -0 scripts/run codespell
 	@scripts/run zizmor --quiet --offline --min-severity medium .github
 
-types:   ## strict type check; of the package also as on Windows and macOS: it reports what those systems do not have
+types:   ## strict type check; of the package also as on Windows, of its storage as on macOS: it reports what those systems do not have
 	@scripts/setup test lint
-	@printf 'mypy%s\n' '' ' --platform win32 --cache-dir .mypy_cache/win32 src importer/src kit/src' ' --platform darwin --cache-dir .mypy_cache/darwin src importer/src kit/src' | \
+	@printf 'mypy%s\n' '' ' --platform win32 --cache-dir .mypy_cache/win32 src importer/src kit/src' ' --platform darwin --cache-dir .mypy_cache/darwin src/frazil/storage' | \
 		xargs -P 3 -I{} sh -c 'scripts/run {}'
 
 check: lint types test-minimal test-pipeline test-lowest test-sail build test-all   ## the checks of CI
