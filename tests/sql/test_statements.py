@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,28 @@ from frazil.sql.catalog import StatementRunner
 from frazil.sql.names import Namespace
 from frazil.sql.on_duckdb import DuckDbSql
 
+FIRST = {"ice": 0, "other": 100}
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two repositories, which each test copies."""
+    folder = tmp_path_factory.mktemp("archives")
+    for name, first in FIRST.items():
+        filled(frazil.Repository.create(frazil.local_filesystem_storage(folder / name)), first)
+    return folder
+
+
+@pytest.fixture
+def repos(archives: Path, tmp_path: Path) -> list[frazil.Repository]:
+    shutil.copytree(archives, tmp_path, dirs_exist_ok=True)
+    storages = [frazil.local_filesystem_storage(tmp_path / name, flush=False) for name in FIRST]
+    return [frazil.Repository.open(each) for each in storages]
+
 
 @pytest.mark.parametrize("case", STATEMENTS, ids=lambda each: each.text[:60])
-def test_statements_on_duckdb(case: Statement, tmp_path: Path) -> None:
-    empty = (frazil.Repository.create(frazil.in_memory_storage()) for _ in range(2))
-    ice, other = (filled(each, first) for each, first in zip(empty, (0, 100), strict=True))
+def test_statements_on_duckdb(case: Statement, repos: list[frazil.Repository], tmp_path: Path) -> None:
+    ice, other = repos
     runner = StatementRunner(DuckDbSql(), Namespace({"ice": ice, "other": other}))
     new_rows().to_parquet(tmp_path / "new.parquet")
     runner.run(f"CREATE VIEW new_rows AS SELECT * FROM '{tmp_path / 'new.parquet'}'")
@@ -28,16 +46,12 @@ def test_statements_on_duckdb(case: Statement, tmp_path: Path) -> None:
 @pytest.mark.sample(6)
 @pytest.mark.spark
 @pytest.mark.parametrize("case", STATEMENTS, ids=lambda each: each.text[:60])
-def test_statements_on_spark(case: Statement, spark: Any, tmp_path: Path) -> None:
+def test_statements_on_spark(case: Statement, spark: Any, repos: list[frazil.Repository]) -> None:
     from frazil.spark import Catalog
 
-    repos = []
-    for name, first in (("ice", 0), ("other", 100)):
-        copy = frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / name))
-        repos.append(filled(copy, first))
     spark.createDataFrame(new_rows()).createOrReplaceTempView("new_rows")
     try:
-        catalog = Catalog(spark, dict(zip(("ice", "other"), repos, strict=True)))
+        catalog = Catalog(spark, dict(zip(FIRST, repos, strict=True)))
         check(case, "spark", catalog.sql, *repos)
     finally:
         spark.catalog.dropTempView("v")
