@@ -93,6 +93,7 @@ def contents(repo: frazil.Repository, group: str) -> dict[str, Any]:
 
 
 @pytest.mark.deep
+@pytest.mark.sample(0, 44)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_later_day_is_like_a_first_one(repo: frazil.Repository, has_bounds: bool, name: str) -> None:
     """The results of every day go to one group, and are those of a first call into an empty group."""
