@@ -39,6 +39,7 @@ from frazil.pipeline.derivation.refresh import DerivedState as DerivedState
 from frazil.pipeline.derivation.refresh import derived as derived
 from frazil.pipeline.derivation.refresh import refresh as refresh
 from frazil.pipeline.derivation.refresh import refresh_session as refresh_session
+from frazil.pipeline.derivation.solver import DerivedSolver as DerivedSolver
 from frazil.pipeline.ingest.operation import IngestResult as IngestResult
 from frazil.pipeline.ingest.operation import ingest as ingest
 from frazil.pipeline.ingest.operation import inspect_files as inspect_files

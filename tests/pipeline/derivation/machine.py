@@ -30,6 +30,7 @@ import frazil
 from frazil.jobs.blocks import SLAB
 from frazil.pipeline import (
     DerivedArrays,
+    DerivedSolver,
     DerivedState,
     Engine,
     Target,
@@ -336,14 +337,23 @@ class Machine:
             self._call(name, self.repo, old)
 
     def merge(self) -> None:
-        """Change the source on a branch, and merge it."""
+        """Change the source on a branch, and merge it. Both branches may have their results refreshed."""
         self.repo.create_branch("side", self.repo.lookup_branch("main"))
         with self.repo.transaction("side", message="on a branch") as store:
             self._arrays(store)[0][0] = self.dice.random()
+        are_fresh, solver = self.dice.random() < 0.5, None
+        if are_fresh:
+            refresh(self.repo, branch="side", edits="overwrite", engine="inline").apply()
+            self.correct()
+            refresh(self.repo, edits="overwrite", engine="inline").apply()
+            solver = DerivedSolver(frazil.ElementSolver(otherwise=frazil.VersionSelection.UseOurs))
         with self._commit("on main") as store:
             self._arrays(store)[0].attrs["main"] = self.number
-        self.repo.merge("side", "main")
+        self.repo.merge("side", "main", solver=solver)
         self.repo.delete_branch("side")
+        self.counts["merges of fresh results"] += are_fresh
+        if are_fresh:
+            self.refresh()
 
     def revert(self) -> None:
         """Revert a correction."""

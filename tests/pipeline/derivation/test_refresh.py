@@ -19,6 +19,7 @@ import frazil
 from frazil.cli.main import main
 from frazil.errors import SessionStateError
 from frazil.pipeline import (
+    DerivedSolver,
     DerivedState,
     Exists,
     Target,
@@ -179,6 +180,45 @@ def test_a_chunk_that_moves_is_not_computed() -> None:
     assert (row.state, row.chunks, row.of_chunks) == (DerivedState.BEHIND, 1, 13)
     refresh(repo, **INLINE).apply()
     assert arrays_of(repo, "half") == from_nothing(repo, OPERATIONS["coarsen"])
+
+
+@pytest.mark.parametrize("group", ["out", "data/out", "data"])
+def test_branches_that_both_have_fresh_results_are_merged(group: str) -> None:
+    repo = archive()
+    calls = {
+        f"{group}/{name}".removesuffix("/mean"): name for name in ("coarsen", "mean", "plane", "pyramid")
+    }
+    for place, name in calls.items():
+        OPERATIONS[name](repo, "data/t", to=Target(repo, group=place), **INLINE)
+    repo.create_branch("side", repo.lookup_branch("main"))
+    for branch, row in (("side", 2), ("main", 7)):
+        with repo.transaction(branch, message=branch) as store:
+            zarr.open_array(store, path="data/t")[row] = row
+            if branch == "side":
+                append(store, 12, 15)
+        refresh(repo, branch=branch, **INLINE).apply()
+    with pytest.raises(frazil.RebaseFailedError, match="DerivedSolver"):
+        repo.merge("side")
+    asked = list[str]()
+
+    class Others(frazil.ConflictDetector):
+        def solve(self, conflicts: Any) -> Any:
+            asked.extend(each.path for each in conflicts)
+            return super().solve(conflicts)
+
+    repo.merge("side", solver=DerivedSolver(Others()))
+    assert asked == []
+    rows = derived(repo).arrays
+    assert {each.state for each in rows} <= {DerivedState.BEHIND, DerivedState.CURRENT}
+    refresh(repo, mode="strict", **INLINE).apply()
+    assert derived(repo).is_current
+    data = xr.open_zarr(repo.readonly_session("main").store, group="data", consolidated=False).load()
+    assert (data.t[2] == 2).all()
+    assert (data.t[7] == 7).all()
+    assert data.time.values.tolist() == list(range(15))
+    for place, name in calls.items():
+        results, expected = arrays_of(repo, place), from_nothing(repo, OPERATIONS[name])
+        assert {path: results[path] for path in expected} == expected
 
 
 def test_an_edit_of_a_result_is_found_and_refused() -> None:
