@@ -112,8 +112,8 @@ _CONFLICTS_NAMED: Final = 3
 _ADVICE: Final = "Rebase with a solver that decides them, or make the changes again in a new session"
 _DERIVED: Final = "/.frazil/derived/"
 _DERIVED_ADVICE: Final = (
-    "Both sides have computed the same derived arrays: use frazil.pipeline.DerivedSolver() as the solver, and "
-    "refresh them afterwards"
+    "Both sides have computed the same derived arrays: use frazil.pipeline.DerivedSolver() as the solver, "
+    "and refresh them afterwards"
 )
 
 

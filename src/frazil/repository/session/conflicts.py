@@ -327,7 +327,21 @@ class RepeatingSolver(ConflictSolver):
 
     @abstractmethod
     def repeat(self, workspace: Workspace) -> None:
-        """Make the changes again. The workspace has all other changes, on the tip or on the next commit."""
+        """Make the changes again.
+
+        Args:
+            workspace: All other changes, on the tip or on the next commit.
+
+        Examples:
+            >>> class KeepTheirs(RepeatingSolver):
+            ...     def solve(self, conflicts):
+            ...         return [VersionSelection.UseTheirs] * len(conflicts)
+            ...
+            ...     def repeat(self, workspace):
+            ...         pass
+            >>> KeepTheirs().solve([Conflict(ConflictType.ZarrMetadataDoubleUpdate, "/t")])
+            [VersionSelection.UseTheirs]
+        """
 
 
 class ConflictDetector(ConflictSolver):
