@@ -137,6 +137,8 @@ class RebaseFailedError(ConflictError):
     Attributes:
         snapshot: The id of the first snapshot that conflicts with the session.
         conflicts: All conflicts with this snapshot, as ``Conflict``.
+        of_derived: Whether both sides have computed the same derived arrays:
+            ``frazil.pipeline.DerivedSolver`` decides these conflicts.
     """
 
     default_kind = ErrorKind.REBASE_FAILED
@@ -145,8 +147,8 @@ class RebaseFailedError(ConflictError):
         self.snapshot = snapshot
         self.conflicts: Final = list(conflicts)
         super().__init__(message=f"rebase failed on snapshot {snapshot}: {self._listing()}")
-        are_derived = any(getattr(each, "path", "").startswith(_DERIVED) for each in self.conflicts)
-        advice = advice or (_DERIVED_ADVICE if are_derived else _ADVICE)
+        self.of_derived = any(getattr(each, "path", "").startswith(_DERIVED) for each in self.conflicts)
+        advice = advice or (_DERIVED_ADVICE if self.of_derived else _ADVICE)
         self.with_remedy("{}", advice, shell="Run the command again")
         self.args: tuple[Any, ...] = (snapshot, self.conflicts)
 

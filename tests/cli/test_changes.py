@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 import frazil
+from frazil.pipeline import Target, derived, reduce, refresh
 
 
 def state(repo: frazil.Repository) -> Any:
@@ -60,6 +61,22 @@ def test_a_merge_by_element(repo: frazil.Repository, run: Any) -> None:
     document = json.loads(run("merge ice dev --json"))
     assert document["discarded"] == []
     assert frazil.read(repo.readonly_session("main"), "/era5/t", 1).tolist() == [-1, 4, -2]
+
+
+def test_a_merge_keeps_derived_arrays_of_the_branch(repo: frazil.Repository, run: Any) -> None:
+    to = Target(repo, group="means")
+    reduce(repo, "era5/t", "time", "mean", to=to, engine="inline")
+    repo.reset_branch("dev", repo.lookup_branch("main"))
+    for branch, row in (("main", 0), ("dev", 1)):
+        set_step(repo, branch, (row, 0), 60)
+        refresh(repo, branch=branch, engine="inline").apply()
+    assert "derived" in run("merge ice dev --conflicts fail", status=1)
+    assert "`frazil refresh`" in run("merge ice dev")
+    assert not derived(repo).is_current
+    refresh(repo, engine="inline").apply()
+    session = repo.readonly_session("main")
+    expected = frazil.read(session, "/era5/t").mean(0)
+    assert frazil.read(session, "/means/era5/t").tolist() == pytest.approx(expected.tolist())
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,19 @@ def _integrate(
     if conflicts in _OTHERWISE:
         elements = frazil.ElementSolver(otherwise=frazil.VersionSelection[_OTHERWISE[conflicts]])
         solver = _AskingSolver(output, elements, (name, f"`{change.branch}`"), yes, change.dry_run)
+    further |= {"message": message, "metadata": metadata or None, "from_snapshot_id": tip}
+    integrate, are_behind = getattr(change.repo, method), False
     try:
-        integrate = getattr(change.repo, method)
-        further |= {"solver": solver, "message": message, "metadata": metadata or None}
-        integrate(source, change.branch, from_snapshot_id=tip, **further)
+        try:
+            integrate(source, change.branch, solver=solver, **further)
+        except frazil.RebaseFailedError as error:
+            if solver is None or not error.of_derived:
+                raise
+            from frazil.pipeline import DerivedSolver
+
+            others: Any = solver
+            integrate(source, change.branch, solver=DerivedSolver(others), **further)
+            are_behind = True
     except frazil.RebaseFailedError as error:
         advice = f"Change `{change.branch}` or {name} so that the conflict ends, and repeat the command"
         if conflicts in ("elements", "fail") and {each.conflict_type for each in error.conflicts} <= _DECIDED:
@@ -89,7 +98,12 @@ def _integrate(
                 advice = f"{both}, {advice}"
         error.with_remedy("{}", advice)
         raise
-    lines = () if solver is None else tuple(solver.lines("would discard" if change.dry_run else "discards"))
+    lines = [] if solver is None else [*solver.lines("would discard" if change.dry_run else "discards")]
+    if are_behind:
+        lines.append(
+            f"both sides have computed the same derived arrays: those of `{change.branch}` stay. "
+            f"Bring them up to date with `frazil refresh`"
+        )
     members: dict[str, Any] = {"source": source, "discarded": [] if solver is None else solver.document()}
     if method == "merge":
         existing = all_ancestors(info, info.branches[change.branch])
@@ -101,7 +115,8 @@ def _integrate(
 def merge(output: Output, no_ff: bool, **arguments: Any) -> None:
     """Bring the changes of VERSION into a branch (default: `main`).
 
-    A branch without own changes moves to VERSION, unless --no-ff asks for a commit.
+    A branch without own changes moves to VERSION, unless --no-ff asks for a commit. Derived arrays that both
+    have computed stay as on the branch: `frazil refresh` brings them up to date.
 
     Args:
         no_ff: Always make a commit.
