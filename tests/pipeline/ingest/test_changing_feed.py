@@ -717,7 +717,8 @@ def test_a_wider_dtype_does_not_hide_other_differences(tmp_path: Path, repo: fra
     packed = {"scale_factor": 0.5, "add_offset": 0.0}
     first = numbers(0, [1, 2], "i2", **packed, missing_value=np.int16(-1))
     paths = save(tmp_path, first, numbers(1, [7, 2], "u1", **packed, missing_value=np.uint8(7)))
-    with pytest.raises(IcechunkError, match=r"packing: .*packed as uint8") as caught:
+    text = r"packed numbers of n must be int16 with the missing value -1, .* got uint8"
+    with pytest.raises(IcechunkError, match=text) as caught:
         add(repo, paths, allow={"dtype"})
     assert "unpack=True" in str(caught.value)
     add(repo, paths, allow={"dtype"}, unpack=True)
@@ -725,7 +726,7 @@ def test_a_wider_dtype_does_not_hide_other_differences(tmp_path: Path, repo: fra
     later = save(tmp_path, numbers(2, [7, 2], "f4", units="degC"), numbers(3, [1, 2], "f4", units="K"))
     other = frazil.Repository.create(frazil.in_memory_storage())
     add(other, later[:1], allow={"dtype"})
-    with pytest.raises(IcechunkError, match=r"units: .*'K' and not in 'degC'"):
+    with pytest.raises(IcechunkError, match=r"units: .*must have 'degC', as in the repository, got 'K'"):
         add(other, later[1:], allow={"dtype"})
     single = later[1].with_name("single.nc")
     wide = numbers(4, [1, 2], "f4", units="degC")
@@ -821,3 +822,90 @@ def test_a_rule_without_a_path_or_a_condition_is_refused(
 def test_units_need_their_extra(tmp_path: Path, repo: frazil.Repository) -> None:
     with pytest.raises(frazil.MissingExtraError, match="units"):
         add(repo, save(tmp_path, day(0, "t")), convert={"t": "K"})
+
+
+# Attributes
+
+
+def test_changes_of_what_values_mean_are_named(tmp_path: Path, repo: frazil.Repository) -> None:
+    limits = {"valid_max": np.int16(300), "standard_name": "air_temperature", "long_name": "a"}
+    others = {**limits, "valid_max": np.int16(400), "long_name": "b", "comment": "new"}
+    del others["standard_name"]
+    paths = save(tmp_path, *(numbers(at, [1, 2], **limits) for at in range(2)))
+    paths += save(tmp_path, *(numbers(at, [1, 2], **others) for at in range(2, 4)))
+    expected = [
+        "standard_name of n stays 'air_temperature', as in {}, but is no value in {}",
+        "valid_max of n stays 300, as in {}, but is 400 in {}",
+    ]
+    for some, where, files in (
+        (paths[:3], "the first file", "1 file"),
+        (paths[3:], "the repository", "1 file"),
+    ):
+        result = add(repo, some)
+        notes = {
+            kind: [each for each in result.report.notes if each.kind == kind]
+            for kind in ("attributes", "descriptions")
+        }
+        named = [each.message for each in notes["attributes"]]
+        assert sorted(named) == [each.format(where, files) for each in expected]
+        assert {each.url for each in notes["attributes"]} == {str(some[-1])}
+        assert [each.message for each in notes["descriptions"]] == [
+            "`n.comment`, `n.long_name` differ in up to 1 file; earlier values stay"
+        ]
+        record = repo.lookup_snapshot(result.snapshot_id).metadata["frazil_ingest"]
+        assert record["changes"] == named
+    assert contents(repo, decode_cf=False).n.attrs == {**limits, "valid_max": 300}
+
+
+TEXTS, FLAGS = np.array([["a", "b"]], object), np.array([[True, False]])
+
+
+@pytest.mark.parametrize("values", [TEXTS, FLAGS])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_numbers_do_not_mix_with_other_values(
+    tmp_path: Path, repo: frazil.Repository, values: Any, is_first: bool
+) -> None:
+    other = numbers(1 - is_first, [5, 6]).drop_vars("n").assign(n=(("time", "x"), values))
+    paths = save(tmp_path, *([other, numbers(1, [5, 6])] if is_first else [numbers(0, [5, 6]), other]))
+    with pytest.raises(
+        IcechunkError, match=r"(mixed|attributes): .*001\.nc: .*n must be .*, as in most files, got "
+    ):
+        add(repo, paths, allow={"dtype"})
+    add(repo, paths[:1], allow={"dtype"})
+    with pytest.raises(IcechunkError, match=r"dtype of `/feed/n` must be .*, as in the repository, got"):
+        add(repo, paths[1:], allow={"dtype"})
+    assert contents(repo).sizes["time"] == 1
+
+
+def test_a_refusal_says_what_to_do(tmp_path: Path, repo: frazil.Repository) -> None:
+    packed = numbers(1, [1, 2], scale_factor=0.5)
+    paths = save(
+        tmp_path, numbers(0, [1, 2]), packed, numbers(2, [1, 2], "f4"), numbers(3, [1, 2], units="K")
+    )
+    add(repo, paths[:1])
+    for path, text, remedy in (
+        (
+            paths[1],
+            "scale_factor of `/feed/n` must be no value, as in the repository, got 0.5",
+            "preprocess=",
+        ),
+        (paths[2], "dtype of `/feed/n` must be int16, as in the repository, got float32", "allow={'dtype'}"),
+        (paths[3], "units of `/feed/n` must be no value, as in the repository, got K", "preprocess="),
+    ):
+        with pytest.raises(IcechunkError, match=text) as caught:
+            add(repo, [path])
+        assert remedy in str(caught.value)
+    with pytest.raises(IcechunkError, match=r"values must have no packing, as in most files, got n\."):
+        add(
+            frazil.Repository.create(frazil.in_memory_storage()),
+            [paths[0], paths[1], *save(tmp_path, numbers(4, [1, 2]))],
+        )
+    floats = frazil.Repository.create(frazil.in_memory_storage())
+    add(floats, paths[2:3])
+    with pytest.raises(IcechunkError, match=r"unpack=True stores the unpacked values"):
+        add(floats, save(tmp_path, numbers(5, [1, 2], "f4", scale_factor=0.5)))
+    add(floats, save(tmp_path, numbers(6, [1, 2], "f4", scale_factor=0.5)), unpack=True, allow={"hole"})
+    celsius = frazil.Repository.create(frazil.in_memory_storage())
+    add(celsius, save(tmp_path, numbers(0, [1, 2], "f4", units="degC")))
+    with pytest.raises(IcechunkError, match=r"convert={'n': 'degC'} converts the values"):
+        add(celsius, save(tmp_path, numbers(1, [1, 2], "f4", units="K")))

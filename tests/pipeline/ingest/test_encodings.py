@@ -15,6 +15,7 @@ from tests.pipeline.ingest.netcdf_files import ingest, inspect_files, repository
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline import Target
 
 DAYS = "days since 2000-01-01"
 NO_FILL = False
@@ -175,7 +176,7 @@ def test_units_that_are_no_times_have_to_agree(tmp_path: Path, repo: frazil.Repo
         )
         data.to_netcdf(tmp_path / f"{at}.nc", unlimited_dims=["lev"])
     ingest(str(tmp_path / "0.nc"), repo, concat_dim="lev")
-    with pytest.raises(InvalidInputError, match="'Pa' and not in 'hPa'"):
+    with pytest.raises(InvalidInputError, match="lev must have 'hPa', as in the repository, got 'Pa'"):
         ingest(str(tmp_path / "1.nc"), repo, mode="append")
 
 
@@ -200,6 +201,43 @@ def test_gregorian_calendars_are_one_dataset(tmp_path: Path, repo: frazil.Reposi
     paths[1] = write(tmp_path / "other.nc", [1.0], calendar="noleap")
     with pytest.raises(InvalidInputError, match=r"other\.nc: time .*noleap"):
         ingest(paths, repo, mode="backfill")
+
+
+CALENDARS = {
+    "noleap": ("noleap", "365_day", "NOLEAP", "360_day"),
+    "all_leap": ("366_day", "all_leap", "366_day", "noleap"),
+    "standard": ("gregorian", "Standard", "proleptic_gregorian", "julian"),
+}
+
+
+@pytest.mark.parametrize("name", CALENDARS)
+def test_calendars_with_two_names(name: str, tmp_path: Path, repo: frazil.Repository) -> None:
+    """Labels, another time along them, and bounds with a calendar, as one dataset and one by one."""
+    names, paths = CALENDARS[name], []
+    for day, calendar in enumerate(names):
+        paths.append(write(tmp_path / f"{day}.nc", [500.0 + day], calendar=calendar))
+        with netCDF4.Dataset(paths[-1], "a") as file:
+            file.createDimension("nv", 2)
+            file.createVariable("made", "f8", ("time",)).setncatts({"units": DAYS, "calendar": calendar})
+            file.createVariable("bounds", "f8", ("time", "nv")).calendar = calendar
+            file["made"][:], file["bounds"][:] = [501.0 + day], [[day, day + 1.0]]
+            file["time"].bounds = "bounds"
+            file["t"].coordinates = "made"
+    expected = xr.concat([xr.load_dataset(path) for path in paths[:3]], "time", coords="minimal")
+    together = Target(repo, "main", "/together")
+    ingest(paths[:3], together)
+    for path in paths[:3]:
+        version = ingest(path, Target(repo, "main", "/each"), mode="append", concat_dim="time").version
+    for group in ("together", "each"):
+        data = stored_dataset(version, group)
+        for each in ("time", "made"):
+            assert list(map(str, data[each].values)) == list(map(str, expected[each].values))
+        assert data.time.encoding["calendar"] == names[0]
+    with pytest.raises(InvalidInputError, match=r"3\.nc: (time|made|bounds) .*" + names[3]):
+        ingest(paths[3], Target(repo, "main", "/each"), mode="append")
+    rules = {"/named": {"calendar": names[0]}}
+    version = ingest([*paths[:2], paths[3]], Target(repo, "main", "/others"), groups=rules).version
+    assert stored_dataset(version, "named").sizes["time"] == 2
 
 
 def test_a_missing_value_that_no_element_can_have(tmp_path: Path, repo: frazil.Repository) -> None:

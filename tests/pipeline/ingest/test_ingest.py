@@ -192,7 +192,7 @@ def test_each_file_packed_in_its_own_way(tmp_path: Path, repo: frazil.Repository
         ("packing", paths[1]),
         ("packing", paths[2]),
     ]
-    with pytest.raises(frazil.InvalidInputError, match="packed with"):
+    with pytest.raises(frazil.InvalidInputError, match=r"values must have .*, as in most files, got "):
         nc.ingest(paths, repo)
     result = nc.ingest(paths, repo, unpack=True, chunks={"time": 2})
     np.testing.assert_array_equal(

@@ -157,7 +157,7 @@ class Dataset:
             dataset._find_missing_labels()
         dataset._join_labels(stored)  # of the files that are in the dataset
         dataset._families = [each.with_lengths(dataset.grown.length) for each in dataset.families]
-        dataset._add_notes()
+        dataset._add_notes(stored.variables)
         return dataset
 
     @classmethod
@@ -221,7 +221,7 @@ class Dataset:
                 self.good[each.file] = False
                 self.problems.append(Problem(each.kind, each.text, url))
 
-    def _add_notes(self) -> None:
+    def _add_notes(self, stored: Mapping[str, VariableSchema]) -> None:
         """Note other attributes, and variables that only some files have."""
         inspection, names = self.inspection, set[str]()
         count_of = np.zeros(len(self.good), np.int64)
@@ -230,7 +230,7 @@ class Dataset:
         for family in self.families:
             new = family.layout.variables.keys() - names
             names |= new
-            self.problems += family_notes(inspection, family, new)
+            self.problems += family_notes(inspection, family, new, stored)
             first, count = int(family.files[0]), len(family.files)
             if count < count_of[first] and new:
                 text = f"{', '.join(sorted(new))} in only {count:,} of {count_of[first]:,} files, and missing"

@@ -47,6 +47,7 @@ from frazil.pipeline.ingest.inspection import (
     Inspection,
     KnownFiles,
     VirtualChunks,
+    calendar_of,
     native,
 )
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
@@ -288,6 +289,7 @@ def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
     return tuple(map(str, array.metadata.dimension_names or ()))  # type: ignore[union-attr]
 
 
+_OTHER_GROUP: Final = OTHER_GROUP[0].lower() + OTHER_GROUP[1:]
 #: Dimension -> ``(start, stop)``, the part of an existing dimension that files have.
 type Windows = Mapping[str, tuple[int, int]]
 
@@ -306,7 +308,7 @@ def matched_array(
     """
     dims, attrs = dims_of(array), dict(array.attrs)
     is_wider = False
-    if widens and target.axis is not None and array.dtype.kind in "iuf":
+    if widens and target.axis is not None and {array.dtype.kind, target.dtype.kind} <= {*"iuf"}:
         both = np.result_type(array.dtype, target.dtype)
         is_wider, target = both != native(array.dtype), replace(target, dtype=both)
     compared: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
@@ -317,6 +319,8 @@ def matched_array(
         compared += [("dtype", native(array.dtype), native(target.dtype))] * (not is_wider)
         compared += [("units", attrs.get("units"), target.attrs.get("units"))]
     names = {*PACKING, *MEANING} - {"units", "_FillValue"} - {*(MISSING if is_wider else ())}
+    if calendar_of(attrs) == calendar_of(target.attrs) or not is_time(attrs.get("units")):
+        names.discard("calendar")  # without units it is that of another variable
     compared += [(name, attrs.get(name), target.attrs.get(name)) for name in sorted(names)]
     fills = [each.get("_FillValue") for each in (attrs, target.attrs)]
     if target.dtype.kind in "iuf" and not is_wider:
@@ -326,10 +330,13 @@ def matched_array(
     for comparison in (*compared, *storage):
         name, stored, new = comparison
         if stored != new if isinstance(stored, np.dtype) else repr(stored) != repr(new):
+            texts = ("no value" if each is None else each for each in (stored, new))
             error = misfit(
-                f"{name} of `{target.path}` must be {stored}, as in the repository, got {new} in the files"
+                "{} of `{}` must be {}, as in the repository, got {} in the files".format(
+                    name, target.path, *texts
+                )
             )
-            error.remedy = TABLE["chunks"].remedy if comparison in storage else Remedy(OTHER_GROUP)
+            error.remedy = TABLE["chunks"].remedy if comparison in storage else _remedy(name, array, target)
             raise error
     window = None
     if windows.keys() & set(dims):
@@ -353,6 +360,20 @@ def matched_array(
         else {name: each for name, each in attrs.items() if name not in MISSING}
         | {name: target.attrs[name] for name in MISSING if name in target.attrs},
     )
+
+
+def _remedy(name: str, array: zarr.Array[Any], target: TargetArray) -> Remedy:
+    """Return what to do about files with another dtype, or with other attributes ``name``, than the group."""
+    units, is_packed = array.attrs.get("units"), not {*PACKING}.isdisjoint(array.attrs)
+    if name == "units" and units is not None and "units" in target.attrs:
+        return Remedy(
+            f"{{}} converts the values. Or {_OTHER_GROUP}", (argument(convert={target.name: units}),)
+        )
+    if name in PACKING and not is_packed and array.dtype.kind == "f":
+        return Remedy(f"{{}} stores the unpacked values. Or {_OTHER_GROUP}", (argument(unpack=True),))
+    if name == "dtype" and {array.dtype.kind, target.dtype.kind} <= {*"iuf"} and not is_packed:
+        return Remedy(f"{{}} {TABLE[name].allowed}. Or {_OTHER_GROUP}", (argument(allow={name}),))
+    return Remedy(f"{OTHER_GROUP}, or make them alike with {{}}", (argument(preprocess=...),))
 
 
 def _fill(stored: Any, dtype: np.dtype[Any]) -> Any:

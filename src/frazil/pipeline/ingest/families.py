@@ -28,6 +28,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from frazil.cf_times import TimeUnits, is_time
+from frazil.display import counted, some_of
+from frazil.jobs.progress import brief
 from frazil.pipeline.ingest.inspection import (
     ANY,
     GREGORIAN,
@@ -38,6 +40,7 @@ from frazil.pipeline.ingest.inspection import (
     Inspection,
     OwnAttributes,
     VirtualChunks,
+    calendar_of,
     differences,
     meaning,
     native,
@@ -205,10 +208,10 @@ def different_files(
         else:
             mine, others = (
                 ", ".join(f"{variable}.{attribute} {value!r}" for variable, attribute, value in packing[each])
-                or "nothing"
+                or "no packing"
                 for each in (code, usual)
             )
-            text = f"packed with {mine} and not {others}"
+            text = f"values must have {others}, as in most files, got {mine}"
         yield from problems_of(members[codes == code], name, text)
 
 
@@ -232,27 +235,52 @@ def problems_of(files: NDArray[np.int64], kind: str, text: str) -> list[FileProb
     return [FileProblem(file, kind, text) for file in files.tolist()]
 
 
-def family_notes(inspection: Inspection, family: FileFamily, names: Collection[str]) -> list[Problem]:
+#: Attributes that change what values are, or which of them readers mask. Their changes are named one by one.
+SENSE: Final = (
+    *("standard_name", "positive", "cell_methods", "valid_min", "valid_max", "valid_range"),
+    *("units_metadata", "flag_meanings", "grid_mapping", "formula_terms"),
+)
+
+
+def family_notes(
+    inspection: Inspection, family: FileFamily, names: Collection[str], stored: Mapping[str, VariableSchema]
+) -> list[Problem]:
     """Return the notes on files with other attributes, and the problems of variables without references.
 
-    ``names`` are the variables that no other family has the notes of.
+    ``names`` are the variables that no other family has the notes of. The attributes are compared with those
+    of the ``stored`` variables of the group, or of the first file.
     """
     problems = []
-    codes = inspection.layout[family.files]
-    expected = {name: each for name, each in family.layout.variables.items() if name in names}
-    for code in np.unique(codes[codes != codes[0]]).tolist():
-        variables = inspection.layouts[code].variables
-        names = []
-        for name in sorted(variables.keys() & expected):
-            attrs, others = variables[name].attrs, expected[name].attrs
+    codes, first, counts = np.unique(inspection.layout[family.files], return_index=True, return_counts=True)
+    described: dict[str, int] = {}
+    changes: dict[tuple[str, str], dict[str, int]] = {}
+    urls: dict[tuple[str, str], str] = {}
+    for code in np.argsort(first).tolist():
+        for name, variable in sorted(inspection.layouts[codes[code]].variables.items()):
+            if name not in names or name not in family.layout.variables:
+                continue
+            attrs, others = variable.attrs, stored.get(name, family.layout.variables[name]).attrs
             # Attributes that change the meaning of the numbers are problems.
-            each = sorted((attrs.keys() | others.keys()) - {*MEANING})
-            names += [f"{name}.{at}" for at in each if repr(attrs.get(at)) != repr(others.get(at))]
-        if names:
-            where = family.files[codes == code]
-            listed = ", ".join(names[:10])
-            text = f"{len(where)} file(s) have other values of {listed}; those of the first file are kept"
-            problems.append(Problem("attributes", text, inspection.urls[int(where[0])], fatal=False))
+            for at in sorted((attrs.keys() | ({*others} & {*SENSE})) - {*MEANING, *PACKING}):
+                if repr(attrs.get(at)) == repr(others.get(at)):
+                    continue
+                if at in SENSE:
+                    files = changes.setdefault((name, at), {})
+                    urls.setdefault((name, at), inspection.urls[int(family.files[first[code]])])
+                    text = repr(attrs[at]) if at in attrs else "no value"
+                    files[text] = files.get(text, 0) + int(counts[code])
+                else:
+                    described[f"{name}.{at}"] = described.get(f"{name}.{at}", 0) + int(counts[code])
+    for (name, at), files in changes.items():
+        value = stored.get(name, family.layout.variables[name]).attrs.get(at)
+        kept = "no value" if value is None else repr(value)
+        where = "the repository" if name in stored else "the first file"
+        listed = ", ".join(f"{text} in {counted(count, 'file')}" for text, count in files.items())
+        text = f"{at} of {name} stays {kept}, as in {where}, but is {brief(listed)}"
+        problems.append(Problem("attributes", text, urls[name, at], fatal=False))
+    if described:
+        text = f"{some_of(list(described))} differ in up to {counted(max(described.values()), 'file')}"
+        problems.append(Problem("descriptions", f"{text}; earlier values stay", fatal=False))
     for name, stored in (family.layout.virtual or {}).items():
         if isinstance(stored, NotVirtual) and name in names:
             text = f"{name} cannot have references: {stored.reason}; copy it, or leave it out"
@@ -321,7 +349,7 @@ class CoordinateEncoding:
         typed = [(each, np.array(each).astype(dtype).item()) for each in numbers]
         # A float is rounded to the dtype. An integer that the dtype cannot hold is in no array.
         missing = dict.fromkeys(own for each, own in typed if dtype.kind == "f" or own == each)
-        calendar = str(attrs.get("calendar", "standard"))
+        calendar = calendar_of(attrs)
         if times is not None:
             return cls(dtype, times.units, times.calendar, tuple(missing))
         return cls(dtype, str(units) if is_time(units) else "", calendar, tuple(missing))
@@ -423,6 +451,11 @@ class Conversion:
                 same = np.broadcast_to(equal, rows.shape)
                 result[rows[same]], exact[rows[same]] = candidate[same], True
         return result, ~exact
+
+
+def packing_text(each: CoordinateEncoding) -> str:
+    """Return the dtype and the missing values of packed numbers as text."""
+    return f"{each.dtype}" + (f" with the missing value {each.missing[0]:g}" if each.missing else "")
 
 
 def inexact_text(name: str, value: Any, target: CoordinateEncoding) -> str:
@@ -546,13 +579,15 @@ class Encodings:
                 if conversion is not None:
                     conversions[code] = conversion
                 elif not fits:
-                    mine, other = repr(units), repr(stored_units)
-                    refused[code] = "units", f"{name} is in {mine} and not in {other}, as in the repository"
+                    mine, other = (
+                        "no units" if each is None else repr(each) for each in (units, stored_units)
+                    )
+                    refused[code] = "units", f"{name} must have {other}, as in the repository, got {mine}"
                 elif is_packed:
                     encodings = (source, target)
-                    mine, other = (f"{each.dtype} (missing: {each.missing or None})" for each in encodings)
-                    text = f"{name} is packed as {mine} and not as {other}, and decodes to other values"
-                    refused[code] = "packing", text
+                    mine, other = map(packing_text, encodings)
+                    text = f"packed numbers of {name} must be {other}, as in other files, got {mine}"
+                    refused[code] = "packing", f"{text}, which decode to other values"
                 else:
                     mine, other = (f"{each.units!r} ({each.calendar})" for each in (source, target))
                     refused[code] = "units", f"{name} is in {mine}, which cannot be converted to {other}"
@@ -632,7 +667,8 @@ def with_encoding(variable: VariableSchema, target: VariableSchema) -> VariableS
     """Return the variable with the units, dtype and missing values of another one."""
     names = {*MISSING, "units", "calendar"} if is_time(target.attrs.get("units")) else {*MISSING}
     attrs = {name: each for name, each in target.attrs.items() if name in names}
-    return _encoded(variable, target.dtype, attrs)
+    others = {name: each for name, each in variable.attrs.items() if name not in names}
+    return _encoded(replace(variable, attrs=others), target.dtype, attrs)
 
 
 def _encoded(variable: VariableSchema, dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> VariableSchema:

@@ -177,11 +177,12 @@ def layout_of(
     own: list[tuple[str, str, Any]] = []
     variables = {}
     for name, variable in schema.variables.items():
-        names = [*PACKING, "units"] if is_time(variable.attrs.get("units")) else [*PACKING]
-        names += ["calendar"] * (len(names) > len(PACKING) and variable.attrs.get("calendar") in GREGORIAN)
+        names = [*PACKING, "calendar", *(["units"] if is_time(variable.attrs.get("units")) else [])]
         mine = {each: variable.attrs[each] for each in names if each in variable.attrs}
         own += [(name, each, tuple(v) if isinstance(v, list) else v) for each, v in mine.items()]
         attrs = {each: value for each, value in variable.attrs.items() if each not in names}
+        if (calendar := calendar_of(variable.attrs)) not in GREGORIAN:
+            attrs["calendar"] = calendar
         sizes = zip(variable.dims, variable.shape, strict=True)
         shape = tuple(lengths.get(each, size) for each, size in sizes)
         variables[name] = replace(variable, attrs=attrs, shape=shape)
@@ -244,7 +245,17 @@ def values_digest(values: NDArray[Any]) -> str:
 
 
 #: The calendars that have the same dates since 1582.
-GREGORIAN: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
+GREGORIAN: Final = frozenset({"standard", "proleptic_gregorian"})
+#: Other names of calendars: CF conventions, section 4.4.1.
+_CALENDARS: Final = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
+
+
+def calendar_of(attrs: Mapping[str, Any]) -> str:
+    """Return the calendar of a variable with these attributes, by one name for each calendar."""
+    name = str(attrs.get("calendar", "standard")).lower()
+    return _CALENDARS.get(name, name)
+
+
 # Attributes that change the meaning of the stored numbers.
 MEANING: Final = (
     *("units", "calendar", "_FillValue", "missing_value"),
@@ -290,15 +301,19 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
         if (variable.dims, variable.shape) != (other.dims, other.shape):
             text = f"{name} has dimensions {dims_text(variable)} and not {dims_text(other)}"
             result.append(("dims", text))
-        if not converted and native(variable.dtype) != native(other.dtype):
-            result.append(("dtype", f"{name} is {variable.dtype} and not {other.dtype}"))
+        dtypes = native(variable.dtype), native(other.dtype)
+        if not converted and dtypes[0] != dtypes[1]:
+            kind = "dtype" if all(each.kind in "iuf" for each in dtypes) else "mixed"
+            result.append((kind, f"{name} must be {dtypes[1]}, as in most files, got {dtypes[0]}"))
         for attribute in MEANING:
             # A Gregorian calendar of times is an own attribute of a file, and no part of its layout.
             default = "standard" if attribute == "calendar" else None
             values = variable.attrs.get(attribute, default), other.attrs.get(attribute, default)
             if repr(values[0]) != repr(values[1]) and not (converted and attribute in MISSING):
                 kind = "units" if attribute in ("units", "calendar") else "attributes"
-                result.append((kind, f"{name} has {attribute} {values[0]!r} and not {values[1]!r}"))
+                mine, expected_text = ("no value" if each is None else repr(each) for each in values)
+                text = f"{attribute} of {name} must be {expected_text}, as in most files, got {mine}"
+                result.append((kind, text))
     for name in sorted((layout.virtual or {}).keys() & (expected.virtual or {})):
         chunks, expected_chunks = (layout.virtual or {})[name], (expected.virtual or {})[name]
         if repr(_without_unit(chunks)) != repr(_without_unit(expected_chunks)):
@@ -464,15 +479,14 @@ def group_of(schema: FileSchema, groups: Mapping[str, Mapping[str, Any]]) -> str
     if not groups:
         return ""
     calendars = {
-        str(each.attrs.get("calendar", "standard"))
-        for each in schema.variables.values()
-        if is_time(each.attrs.get("units"))
+        calendar_of(each.attrs) for each in schema.variables.values() if is_time(each.attrs.get("units"))
     }
     name = unquote(schema.url.rstrip("/").rpartition("/")[2])
 
     def fulfils(key: str, value: Any) -> bool:
         if key in ("calendar", "file"):
-            return str(value) in calendars if key == "calendar" else fnmatchcase(name, str(value))
+            calendar = calendar_of({key: value})
+            return calendar in calendars if key == "calendar" else fnmatchcase(name, str(value))
         actual: Any = schema.dims.get(key, schema.attrs.get(key))
         return bool(actual == value)
 

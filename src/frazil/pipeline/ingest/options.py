@@ -113,8 +113,18 @@ TABLE: Final[dict[str, ProblemKind]] = {
     "dtype": ProblemKind(
         "another dtype", allowed="stores the values of all files in the smallest dtype that holds them"
     ),
+    "mixed": ProblemKind(
+        "values of another kind, such as texts where other files have numbers: no array holds both",
+        remedy=Remedy(
+            "{} converts the values, {} leaves out the variable",
+            (argument(preprocess=...), argument(variables=...)),
+        ),
+    ),
     "units": ProblemKind("other units or another calendar, which change the meaning of the numbers"),
-    "attributes": ProblemKind("other attributes; fatal if they change the meaning of the numbers"),
+    "attributes": ProblemKind(
+        "other attributes that change what values are or which are valid; fatal for missing values and flags"
+    ),
+    "descriptions": ProblemKind("other attributes that only describe data, such as `long_name`"),
     "packing": ProblemKind(
         "another scale or offset: the packed numbers cannot be in one array",
         remedy=Remedy("{} stores the unpacked values", (argument(unpack=True),)),
@@ -167,7 +177,7 @@ TABLE: Final[dict[str, ProblemKind]] = {
     "target": ProblemKind("a file that does not fit the group in the repository"),
 }
 #: The kinds of notes on what makes the dataset differ from the files. A commit names them.
-CHANGES: Final = ("preprocess", "renamed", "dates", "converted", "variables", "dtype", "grown")
+CHANGES: Final = ("preprocess", "renamed", "dates", "converted", "variables", "dtype", "attributes", "grown")
 #: The meaning of each kind of problem.
 KINDS: Final[dict[str, str]] = {name: kind.meaning for name, kind in TABLE.items()}
 #: The kinds that ``allow`` tolerates.
