@@ -91,7 +91,7 @@ def _readable(value: str) -> str:
 
 def is_name(name: str) -> bool:
     """Return whether an array of a group can have this name: a slash separates groups."""
-    return "/" not in name and name not in ("", ".", "..")
+    return "/" not in name and name not in ("", ".", "..", "zarr.json")
 
 
 @dataclass(frozen=True, slots=True)

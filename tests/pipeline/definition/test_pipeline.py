@@ -25,7 +25,7 @@ from tests.pipeline.definition.feed import (
 
 import frazil
 from frazil.errors import InvalidInputError, TaskFailedError, ValidationFailedError
-from frazil.pipeline import Pipeline, PipelineDerived, PipelineIngest, Range, derived
+from frazil.pipeline import Pipeline, PipelineDerived, PipelineIngest, Range, derived, job_metrics
 from frazil.pipeline.ingest import tasks
 from frazil.pipeline.publishing import operation as publishing
 from frazil.pipeline.reductions.functions import Climatology
@@ -513,3 +513,35 @@ preprocess = "{module}:plus"
     assert feed(tmp_path, text).run().outcome == "published"
     with xr.open_dataset(path, engine="h5netcdf") as file:
         np.testing.assert_array_equal(published(tmp_path, "weather").t2m, file.t2m + 1)
+
+
+@pytest.mark.parametrize("virtual", ["false", "true"])
+def test_a_plan_has_the_bytes_that_a_run_writes(archive: Path, virtual: str) -> None:
+    """The driver writes the labels, 8 bytes for each step."""
+    text = f"""
+name = "feed"
+repository = "ice"
+engine = "inline"
+[[ingest]]
+files = "t2m_*.nc"
+group = "/weather"
+concat_dim = "time"
+virtual = {virtual}
+containers = ["file://{archive}/"]
+"""
+    pipeline = feed(archive, text)
+    for number in (2, 3):
+        plan = pipeline.plan()
+        pipeline.run()
+        jobs = job_metrics(opened(archive), branch="main")
+        job = next(each for each in jobs if each["name"] == "ingest")
+        labels = job["bytes_written"] - plan.ingest[0].bytes
+        assert 0 < labels <= 8 * 4 * 2
+        day(archive, number)
+    plan = pipeline.plan()
+    assert (plan.ingest[0].bytes == 0) == (virtual == "true")
+    seconds = [
+        each["seconds"] for each in job_metrics(opened(archive), branch="main") if each["name"] == "ingest"
+    ]
+    assert plan.seconds is not None
+    assert min(seconds) <= plan.seconds <= 2 * max(seconds)

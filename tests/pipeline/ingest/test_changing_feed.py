@@ -717,7 +717,7 @@ def test_a_wider_dtype_does_not_hide_other_differences(tmp_path: Path, repo: fra
     packed = {"scale_factor": 0.5, "add_offset": 0.0}
     first = numbers(0, [1, 2], "i2", **packed, missing_value=np.int16(-1))
     paths = save(tmp_path, first, numbers(1, [7, 2], "u1", **packed, missing_value=np.uint8(7)))
-    text = r"packed numbers of n must be int16 with the missing value -1, .* got uint8"
+    text = r"packed numbers of n must be int16 .missing: .-1.., .* got uint8"
     with pytest.raises(IcechunkError, match=text) as caught:
         add(repo, paths, allow={"dtype"})
     assert "unpack=True" in str(caught.value)
@@ -828,7 +828,11 @@ def test_units_need_their_extra(tmp_path: Path, repo: frazil.Repository) -> None
 
 
 def test_changes_of_what_values_mean_are_named(tmp_path: Path, repo: frazil.Repository) -> None:
-    limits = {"valid_max": np.int16(300), "standard_name": "air_temperature", "long_name": "a"}
+    limits: dict[str, Any] = {
+        "valid_max": np.int16(300),
+        "standard_name": "air_temperature",
+        "long_name": "a",
+    }
     others = {**limits, "valid_max": np.int16(400), "long_name": "b", "comment": "new"}
     del others["standard_name"]
     paths = save(tmp_path, *(numbers(at, [1, 2], **limits) for at in range(2)))
@@ -909,3 +913,45 @@ def test_a_refusal_says_what_to_do(tmp_path: Path, repo: frazil.Repository) -> N
     add(celsius, save(tmp_path, numbers(0, [1, 2], "f4", units="degC")))
     with pytest.raises(IcechunkError, match=r"convert={'n': 'degC'} converts the values"):
         add(celsius, save(tmp_path, numbers(1, [1, 2], "f4", units="K")))
+
+
+def test_days_without_steps_are_files_of_their_own(tmp_path: Path, repo: frazil.Repository) -> None:
+    """Their contents are equal, and they are no copies of each other."""
+    empty = day(0, "t").isel(time=slice(0))
+    paths = save(tmp_path, empty, empty, day(1, "t"), empty)
+    for path in paths:
+        result = add(repo, [path], mode="append")
+    assert contents(repo).time.size == 2
+    assert add(repo, paths, mode="append").snapshot_id == result.snapshot_id
+
+
+def test_labels_in_any_order_get_a_note(tmp_path: Path, repo: frazil.Repository) -> None:
+    """A single file may have them. They enter an archive with a note."""
+    twice = day(1, "t").isel(time=[0, 1, 1])
+    paths = save(tmp_path, day(0, "t"), twice)
+    add(repo, paths[:1], mode="append")
+    result = add(repo, paths[1:], mode="append")
+    notes = [(each.kind, each.url, each.message) for each in result.report.notes]
+    assert notes == [("unordered", str(paths[1]), "labels do not all increase")]
+    expected = [*day(0, "t").t.values[:, 0], *twice.t.values[:, 0]]
+    assert contents(repo).t.values[:, 0].tolist() == expected
+
+
+def test_missing_values_are_converted(tmp_path: Path, repo: frazil.Repository) -> None:
+    fills = [np.float32(np.nan), np.float32(-999), np.float32(-9)]
+    values = [[1, 2], [-999, -9], [-999, -9]]
+    paths = save(
+        tmp_path,
+        *(
+            numbers(at, row, "f4", _FillValue=fill)
+            for at, (fill, row) in enumerate(zip(fills, values, strict=True))
+        ),
+    )
+    with pytest.raises(IcechunkError, match=r"allow=\{'dtype'\} also converts missing values"):
+        add(repo, paths)
+    add(repo, paths[:1])
+    with pytest.raises(IcechunkError, match=r"got -999.* allow=\{'dtype'\} .* and converts missing values"):
+        add(repo, paths[1:2])
+    result = add(repo, paths[1:], allow={"dtype"})
+    np.testing.assert_array_equal(contents(repo).n, [[1, 2], [np.nan, -9], [-999, np.nan]])
+    assert any("gets one missing value" in each.message for each in result.report.notes)

@@ -249,3 +249,57 @@ def test_a_missing_value_that_no_element_can_have(tmp_path: Path, repo: frazil.R
     result = ingest(paths, repo)
     data = stored_dataset(result.version)
     assert ((data.time - np.datetime64("2000-01-01")) / np.timedelta64(1, "D")).values.tolist() == expected
+
+
+ZONES = ["00:00:00 -6:00", "00:00 -6", "00:00:00.0 -06:00", "06:00:00 UTC", "00:00:00 -0600"]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_time_zone_of_units(zone: str, tmp_path: Path, repo: frazil.Repository) -> None:
+    """The zone counts in units that are converted, in each form that xarray reads."""
+    units = ["hours since 2020-01-01 06:00:00", f"hours since 2020-01-01 {zone}"]
+    paths = [write(tmp_path / f"{at}.nc", [at], units=each) for at, each in enumerate(units)]
+    ingest(paths[0], repo, concat_dim="time")
+    data = stored_dataset(ingest(paths[1], repo, mode="append").version)
+    np.testing.assert_array_equal(data.time.values, read_by_xarray(paths).time.values)
+    with pytest.raises(InvalidInputError, match="already has 2020-01-01 07:00:00"):
+        ingest(write(tmp_path / "2.nc", [1, 2], units=units[1]), repo, mode="append")
+
+
+def test_labels_that_are_nan_are_named(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / f"{at}.nc", [at, at + 0.5]) for at in range(2)]
+    with netCDF4.Dataset(paths[1], "a") as file:
+        file["time"][1] = np.nan
+    (problem,) = inspect_files(paths).fatal()
+    assert (problem.url, problem.message) == (paths[1], "has labels that are NaN")
+    ingest(paths[0], repo, concat_dim="time")
+    for mode in ("append", "upsert", "backfill"):
+        with pytest.raises(InvalidInputError, match=f"'{mode}' needs a label for each step, but some .* NaN"):
+            ingest(paths[1], repo, mode=mode)
+
+
+def test_a_fill_value_of_nan_is_none(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [
+        write(tmp_path / f"{at}.nc", [at], extra={"q": ("f4", fill, [at])})
+        for at, fill in enumerate([np.nan, None])
+    ]
+    assert stored_dataset(ingest(paths, repo).version).t.values.tolist() == [280, 280]
+
+
+def test_characters_in_another_encoding_are_refused(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = []
+    for day, encoding in enumerate(["utf-8", "utf-8", "latin-1"]):
+        paths.append(write(tmp_path / f"{day}.nc", [day]))
+        with netCDF4.Dataset(paths[-1], "a") as file:
+            file.createDimension("letters", 4)
+            name = file.createVariable("name", "S1", ("time", "letters"))
+            name._Encoding = encoding
+            name[:] = np.array(["é"], "U4")
+    with pytest.raises(
+        InvalidInputError, match="_Encoding of name must be 'utf-8', as in most files, got 'l"
+    ):
+        ingest(paths, repo)
+    data = stored_dataset(ingest(paths[:2], repo).version)
+    assert data.name.values.tolist() == ["é", "é"]
+    with pytest.raises(InvalidInputError, match="_Encoding of `/name` must be utf-8"):
+        ingest(paths[2], repo, mode="append")

@@ -259,12 +259,13 @@ def test_the_command_prints_notes(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_names_that_no_array_can_have_are_left_out(tmp_path: Path) -> None:
     with scipy.io.netcdf_file(tmp_path / "a.nc", "w") as file:
         file.createDimension("x", 2)
-        for name in ("a/b", "c"):
+        for name in ("a/b", "c", "zarr.json"):
             file.createVariable(name, "f4", ("x",))[:] = [1, 2]
     result = nc.ingest(str(tmp_path / "a.nc"), nc.repository(tmp_path / "repo"))
     assert list(nc.stored_dataset(result.version).variables) == ["c"]
     (note,) = nc.report_of(result).notes
-    assert "a/b (a name that no array can have)" in note.message
+    for name in ("a/b", "zarr.json"):
+        assert f"{name} (a name that no array can have)" in note.message
 
 
 def test_a_packing_that_is_not_a_number(tmp_path: Path) -> None:

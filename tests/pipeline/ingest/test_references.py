@@ -288,3 +288,53 @@ def test_the_unlimited_dimension_twice(dims: tuple[str, ...], pair: Pair) -> Non
         target = Target(pair.repos[1], group=group)
         with pytest.raises(InvalidInputError, match="must have the dimension time once"):
             ingest(str(source), target, mode=mode)
+
+
+def netcdf(path: Path, day: int, *, names: Sequence[str] = ("t", "u"), **more: Any) -> Path:
+    """Two steps of a day. `u` has no chunk in the file, so readers get the fill value of NetCDF."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 2)
+        file.createVariable("time", "f8", ("time",))[:] = [2.0 * day, 2.0 * day + 1]
+        for name in names:
+            file.createVariable(name, "f4", ("time", "x"), chunksizes=(1, 2), **more)
+        file["t"][:] = day
+    return path
+
+
+def test_elements_that_no_file_has_written_have_its_fill_value(pair: Pair, tmp_path: Path) -> None:
+    fill = netCDF4.default_fillvals["f4"]
+    paths = [netcdf(tmp_path / f"{day}.nc", day) for day in range(4)]
+    for path in (paths[0], paths[1], paths[3]):
+        pair.ingest(path, mode="append", concat_dim="time", allow={"hole"})
+    data = pair.ingest(paths[2], mode="backfill")
+    assert (data.u.values == np.float32(fill)).all()
+    assert data.t.values[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_variable_that_files_do_not_have_is_missing(pair: Pair, tmp_path: Path) -> None:
+    """The fill value of NetCDF is a number for xarray, so the steps of other files need an element of NaN."""
+    fill = np.float32(netCDF4.default_fillvals["f4"])
+    paths = [
+        netcdf(tmp_path / "0.nc", 0),
+        netcdf(tmp_path / "1.nc", 1, names=["t"]),
+        netcdf(tmp_path / "2.nc", 2),
+    ]
+    data = pair.ingest(paths, mode="append", allow={"variables"})
+    np.testing.assert_array_equal(data.u.values[:, 0], [fill, fill, np.nan, np.nan, fill, fill])
+    paths = [netcdf(tmp_path / "3.nc", 3, names=["t"]), netcdf(tmp_path / "4.nc", 4)]
+    data = pair.ingest(paths, mode="append", allow={"variables"})
+    np.testing.assert_array_equal(data.u.values[6:, 0], [np.nan, np.nan, fill, fill])
+
+
+def test_files_with_other_levels_of_compression(pair: Pair, tmp_path: Path) -> None:
+    paths = [netcdf(tmp_path / f"{day}.nc", day, zlib=True, complevel=1 + day) for day in range(3)]
+    pair.ingest(paths[:2])
+    data = pair.ingest(paths[2], mode="append")
+    assert data.t.values[:, 1].tolist() == [0, 0, 1, 1, 2, 2]
+    other = netcdf(tmp_path / "other.nc", 3, zlib=True, shuffle=False)
+    text = r"codecs of `/t` must be bytes \(endian little\) \+ .*shuffle \(elementsize 4\) \+ .*zlib, as in"
+    with pytest.raises(InvalidInputError, match=text):
+        pair.ingest(other, mode="append")
+    with pytest.raises(InvalidInputError, match="t must be stored as float32 in chunks of"):
+        ingest([*map(str, paths), str(other)], repository(tmp_path / "other"), virtual=True)

@@ -103,9 +103,10 @@ class TableFiles:
             if boxes and not item.virtual:
                 copy_values(cast("ForkSession", session), tasks.shared, replace(item, boxes=boxes))
         chunks, size = [list[NDArray[np.int64]]() for _ in arrays], 0
-        for box in (box for item in tasks.items for box in item.boxes):
+        for box, virtual in ((box, item.virtual) for item in tasks.items for box in item.boxes):
             target = arrays[box.array]
-            size += math.prod(np.subtract(box.stop, box.start).tolist()) * target.itemsize
+            if not virtual:
+                size += math.prod(np.subtract(box.stop, box.start).tolist()) * target.itemsize
             counts = [-(-length // step) for length, step in zip(target.shape, target.grid, strict=True)]
             spans = zip(box.start, box.stop, target.grid, strict=True)
             index = np.ix_(*(np.arange(low // step, -(-high // step)) for low, high, step in spans))

@@ -390,11 +390,12 @@ class Pipeline:
     ) -> float | None:
         """Return the time of planned jobs at the throughput of earlier ones; None if it is not known.
 
-        A small job takes as long as the shortest of them.
+        A small job takes as long as the shortest of them. Jobs of references are compared by their tasks.
         """
         jobs, total = job_metrics(repo, branch=self._tip(repo).branch), 0.0
+        written, tasks = (sum(getattr(each, name) for each in planned) for name in ("bytes", "tasks"))
         for is_ingest, size, measure in (
-            (True, sum(each.bytes for each in planned), "bytes_written"),
+            (True, written or tasks, "bytes_written" if written else "tasks"),
             (False, sum(each.bytes_read for each in rows), "bytes_read"),
         ):
             records = [each for each in jobs if (each["name"] == "ingest") == is_ingest and each.get(measure)]

@@ -49,7 +49,7 @@ class PlannedIngest(_Lines):
         left_out: The names of files that would be left out, each with the reason.
         span: The first and the last label of the new and changed files, as text. Empty without labels.
         tasks: The number of tasks.
-        bytes: The bytes of the values that the tasks write, before compression.
+        bytes: The bytes of the values that the tasks write, before compression. References have none.
     """
 
     group: str

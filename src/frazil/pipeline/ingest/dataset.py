@@ -249,6 +249,8 @@ class Dataset:
             ]
             dtypes = {str(each.variables[name].dtype) for each in layouts if name in each.variables}
             text = f"{name} is stored as {variable.dtype}, and is {', '.join(sorted(dtypes))} in the files"
+            if dtypes == {str(variable.dtype)}:
+                text = f"{name} gets one missing value, and files have several"
             self.problems.append(Problem("dtype", text, fatal=False))
 
     def _join_labels(self, stored: StoredVariables) -> None:
@@ -447,6 +449,10 @@ class Dataset:
         if mixed and all(len(files) == 1 for files in self._sequences):
             in_place = steps.in_file_order(self._sequences)
             if in_place is not None:
+                urls = self.inspection.urls
+                self.problems += [
+                    Problem(each.kind, each.text, urls[each.file], fatal=False) for each in mixed
+                ]
                 return in_place
         self._leave_out(mixed)
         inspection, parts_of_files = self.inspection, partial(self.grown.parts, self.inspection)

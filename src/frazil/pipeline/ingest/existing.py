@@ -48,6 +48,8 @@ from frazil.pipeline.ingest.inspection import (
     KnownFiles,
     VirtualChunks,
     calendar_of,
+    codecs_text,
+    decoding,
     native,
 )
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
@@ -289,7 +291,6 @@ def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
     return tuple(map(str, array.metadata.dimension_names or ()))  # type: ignore[union-attr]
 
 
-_OTHER_GROUP: Final = OTHER_GROUP[0].lower() + OTHER_GROUP[1:]
 #: Dimension -> ``(start, stop)``, the part of an existing dimension that files have.
 type Windows = Mapping[str, tuple[int, int]]
 
@@ -314,7 +315,10 @@ def matched_array(
     compared: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
     if dims == target.dims:
         fixed = [i for i, dim in enumerate(dims) if i != target.axis and dim not in windows]
-        compared.append(("shape", [array.shape[i] for i in fixed], [target.shape[i] for i in fixed]))
+        mine, other = (
+            ", ".join(f"{dims[i]} {each[i]}" for i in fixed) for each in (array.shape, target.shape)
+        )
+        compared.append(("shape", mine, other))
     if not (is_time(attrs.get("units")) and is_time(target.attrs.get("units"))):
         compared += [("dtype", native(array.dtype), native(target.dtype))] * (not is_wider)
         compared += [("units", attrs.get("units"), target.attrs.get("units"))]
@@ -324,17 +328,16 @@ def matched_array(
     compared += [(name, attrs.get(name), target.attrs.get(name)) for name in sorted(names)]
     fills = [each.get("_FillValue") for each in (attrs, target.attrs)]
     if target.dtype.kind in "iuf" and not is_wider:
-        own = (None if fill in (None, NAN_FILL) else _fill(fill, target.dtype) for fill in fills)
+        none = NAN_FILL if target.dtype.kind == "f" else None
+        own = (_fill(none if fill is None else fill, target.dtype) for fill in fills)
         compared.append(("_FillValue", *own))  # type: ignore[arg-type]
     storage = _storage_comparisons(array, target) if virtual is not None else []
     for comparison in (*compared, *storage):
         name, stored, new = comparison
         if stored != new if isinstance(stored, np.dtype) else repr(stored) != repr(new):
-            texts = ("no value" if each is None else each for each in (stored, new))
+            old, new = ("no value" if each is None else each for each in (stored, new))
             error = misfit(
-                "{} of `{}` must be {}, as in the repository, got {} in the files".format(
-                    name, target.path, *texts
-                )
+                f"{name} of `{target.path}` must be {old}, as in the repository, got {new} in the files"
             )
             error.remedy = TABLE["chunks"].remedy if comparison in storage else _remedy(name, array, target)
             raise error
@@ -365,15 +368,16 @@ def matched_array(
 def _remedy(name: str, array: zarr.Array[Any], target: TargetArray) -> Remedy:
     """Return what to do about files with another dtype, or with other attributes ``name``, than the group."""
     units, is_packed = array.attrs.get("units"), not {*PACKING}.isdisjoint(array.attrs)
+    is_number = {array.dtype.kind, target.dtype.kind} <= {*"iuf"} and target.axis is not None
     if name == "units" and units is not None and "units" in target.attrs:
-        return Remedy(
-            f"{{}} converts the values. Or {_OTHER_GROUP}", (argument(convert={target.name: units}),)
-        )
-    if name in PACKING and not is_packed and array.dtype.kind == "f":
-        return Remedy(f"{{}} stores the unpacked values. Or {_OTHER_GROUP}", (argument(unpack=True),))
-    if name == "dtype" and {array.dtype.kind, target.dtype.kind} <= {*"iuf"} and not is_packed:
-        return Remedy(f"{{}} {TABLE[name].allowed}. Or {_OTHER_GROUP}", (argument(allow={name}),))
-    return Remedy(f"{OTHER_GROUP}, or make them alike with {{}}", (argument(preprocess=...),))
+        call, effect = argument(convert={target.name: units}), "converts the values"
+    elif name in PACKING and not is_packed and array.dtype.kind == "f":
+        call, effect = argument(unpack=True), "stores the unpacked values"
+    elif name in ("dtype", *MISSING) and is_number and not is_packed and not target.codecs:
+        call, effect = argument(allow={"dtype"}), f"{TABLE['dtype'].allowed}, and converts missing values"
+    else:
+        call, effect = argument(preprocess=...), "makes files alike"
+    return Remedy(f"{{}} {effect}. Or {OTHER_GROUP[0].lower()}{OTHER_GROUP[1:]}", (call,))
 
 
 def _fill(stored: Any, dtype: np.dtype[Any]) -> Any:
@@ -384,15 +388,10 @@ def _fill(stored: Any, dtype: np.dtype[Any]) -> Any:
 
 def _storage_comparisons(array: zarr.Array[Any], target: TargetArray) -> list[tuple[str, Any, Any]]:
     """Compare codecs, chunks and fill value: references need an array that is stored like the files."""
-
-    def plain(codec: Any) -> str:
-        return repr(sorted(dict(codec).items()))
-
     codecs = list(map(json.loads, target.codecs))
-    stored = array.metadata.to_dict()["codecs"]
-    compared: list[tuple[str, Any, Any]] = [
-        ("codecs", tuple(map(plain, stored)), tuple(map(plain, codecs)))  # type: ignore[arg-type]
-    ]
+    stored = list(map(json.dumps, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
+    mine, other = (codecs_text(decoding(each)) for each in (stored, target.codecs))
+    compared: list[tuple[str, Any, Any]] = [("codecs", mine, other)]
     at = target.axis
     # Chunks of plain bytes can be cut.
     can_recut = (
@@ -750,11 +749,12 @@ def _with_stored_labels(
     dataset = Dataset.labelled(inspection, files, existing.stored_variables())
     steps = dataset.steps
     if steps.labels is None:
-        return files & dataset.good
+        return files & dataset.good & (inspection.length > 0)
     if inspection.dim not in existing.arrays:
         return np.zeros_like(files)
     stored = positions(read_labels(existing.arrays[inspection.dim]), steps.labels) >= 0
     before = np.concatenate(([0], np.cumsum(stored)))
     complete = before[steps.start[1:]] - before[steps.start[:-1]] == steps.counts
-    matches: NDArray[np.bool_] = files & complete & dataset.good
+    # A file without steps is no copy of another one.
+    matches: NDArray[np.bool_] = files & complete & dataset.good & (steps.counts > 0)
     return matches

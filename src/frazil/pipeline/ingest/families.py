@@ -22,7 +22,6 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any, Final, Literal, Self
 
-import cftime  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ from frazil.pipeline.ingest.inspection import (
     with_attributes,
 )
 from frazil.pipeline.ingest.options import TABLE, FileProblem, Problem
-from frazil.pipeline.ingest.steps import rows_of
+from frazil.pipeline.ingest.steps import date_of, rows_of
 from frazil.readers.base_reader import NotVirtual, VariableSchema, codecs_with_axis
 
 
@@ -281,9 +280,9 @@ def family_notes(
     if described:
         text = f"{some_of(list(described))} differ in up to {counted(max(described.values()), 'file')}"
         problems.append(Problem("descriptions", f"{text}; earlier values stay", fatal=False))
-    for name, stored in (family.layout.virtual or {}).items():
-        if isinstance(stored, NotVirtual) and name in names:
-            text = f"{name} cannot have references: {stored.reason}; copy it, or leave it out"
+    for name, chunks in (family.layout.virtual or {}).items():
+        if isinstance(chunks, NotVirtual) and name in names:
+            text = f"{name} cannot have references: {chunks.reason}; copy it, or leave it out"
             problems.append(Problem("virtual", text, inspection.urls[int(family.files[0])]))
     return problems
 
@@ -453,11 +452,6 @@ class Conversion:
         return result, ~exact
 
 
-def packing_text(each: CoordinateEncoding) -> str:
-    """Return the dtype and the missing values of packed numbers as text."""
-    return f"{each.dtype}" + (f" with the missing value {each.missing[0]:g}" if each.missing else "")
-
-
 def inexact_text(name: str, value: Any, target: CoordinateEncoding) -> str:
     """Return the text of the problem of a value without an exact conversion."""
     units = f" in {target.units!r}" if target.units else ""
@@ -470,7 +464,7 @@ def _origin(units: str, calendar: str) -> tuple[int, Any]:
     """Return the length of the unit in microseconds, and the time of the number zero."""
     if not (length := _unit_length(units)):
         raise ValueError(units)
-    return length, cftime.num2date(0, units, calendar)
+    return length, date_of(0, units, calendar)
 
 
 def _unit_length(units: str) -> int:
@@ -579,13 +573,11 @@ class Encodings:
                 if conversion is not None:
                     conversions[code] = conversion
                 elif not fits:
-                    mine, other = (
-                        "no units" if each is None else repr(each) for each in (units, stored_units)
-                    )
+                    mine, other = (repr(each or "no units") for each in (units, stored_units))
                     refused[code] = "units", f"{name} must have {other}, as in the repository, got {mine}"
                 elif is_packed:
                     encodings = (source, target)
-                    mine, other = map(packing_text, encodings)
+                    mine, other = (f"{each.dtype} (missing: {list(each.missing)})" for each in encodings)
                     text = f"packed numbers of {name} must be {other}, as in other files, got {mine}"
                     refused[code] = "packing", f"{text}, which decode to other values"
                 else:

@@ -17,7 +17,7 @@ import json
 import math
 import os
 import pickle
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -259,8 +259,14 @@ def calendar_of(attrs: Mapping[str, Any]) -> str:
 # Attributes that change the meaning of the stored numbers.
 MEANING: Final = (
     *("units", "calendar", "_FillValue", "missing_value"),
-    *("_Unsigned", "flag_values", "flag_masks", "dtype"),
+    *("_Unsigned", "flag_values", "flag_masks", "dtype", "_Encoding"),
 )
+
+
+def meant(variable: VariableSchema, attribute: str) -> Any:
+    """Return an attribute, None without it. NaN as a missing value of floats has no effect: None, too."""
+    value = variable.attrs.get(attribute)
+    return None if variable.dtype.kind == "f" and attribute in MISSING and value != value else value
 
 
 def meaning(layout: FileLayout) -> tuple[Any, ...]:
@@ -269,9 +275,9 @@ def meaning(layout: FileLayout) -> tuple[Any, ...]:
     for name, variable in layout.variables.items():
         converted = layout.is_converted(name)
         attrs = {
-            each: variable.attrs[each]
+            each: value
             for each in MEANING
-            if each in variable.attrs and not (converted and each in MISSING)
+            if (value := meant(variable, each)) is not None and not (converted and each in MISSING)
         }
         dtype = "number" if converted else native(variable.dtype)
         variables.append((name, repr((variable.dims, variable.shape, dtype, attrs))))
@@ -280,8 +286,17 @@ def meaning(layout: FileLayout) -> tuple[Any, ...]:
 
 
 def _without_unit(each: VirtualChunks | NotVirtual) -> VirtualChunks | NotVirtual:
-    """Return the chunks without their unit: chunks that can be cut may have different lengths."""
-    return replace(each, unit=0) if isinstance(each, VirtualChunks) else each
+    """Return the chunks without what may differ: the unit of chunks that can be cut, and the level."""
+    return replace(each, unit=0, codecs=decoding(each.codecs)) if isinstance(each, VirtualChunks) else each
+
+
+def decoding(codecs: Iterable[str]) -> tuple[str, ...]:
+    """Return codecs (JSON) without the level of compression, which decoders do not need."""
+    documents = list(map(json.loads, codecs))
+    for each in documents:
+        for name in ("level", "clevel"):
+            each.get("configuration", {}).pop(name, None)
+    return tuple(json.dumps(each, sort_keys=True) for each in documents)
 
 
 def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str]]:
@@ -299,7 +314,7 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
         variable, other = layout.variables[name], expected.variables[name]
         converted = layout.is_converted(name) and expected.is_converted(name)
         if (variable.dims, variable.shape) != (other.dims, other.shape):
-            text = f"{name} has dimensions {dims_text(variable)} and not {dims_text(other)}"
+            text = f"{name} must be {dims_text(other)}, as in most files, got {dims_text(variable)}"
             result.append(("dims", text))
         dtypes = native(variable.dtype), native(other.dtype)
         if not converted and dtypes[0] != dtypes[1]:
@@ -307,8 +322,9 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
             result.append((kind, f"{name} must be {dtypes[1]}, as in most files, got {dtypes[0]}"))
         for attribute in MEANING:
             # A Gregorian calendar of times is an own attribute of a file, and no part of its layout.
-            default = "standard" if attribute == "calendar" else None
-            values = variable.attrs.get(attribute, default), other.attrs.get(attribute, default)
+            values = meant(variable, attribute), meant(other, attribute)
+            if attribute == "calendar":
+                values = calendar_of(variable.attrs), calendar_of(other.attrs)
             if repr(values[0]) != repr(values[1]) and not (converted and attribute in MISSING):
                 kind = "units" if attribute in ("units", "calendar") else "attributes"
                 mine, expected_text = ("no value" if each is None else repr(each) for each in values)
@@ -317,7 +333,8 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
     for name in sorted((layout.virtual or {}).keys() & (expected.virtual or {})):
         chunks, expected_chunks = (layout.virtual or {})[name], (expected.virtual or {})[name]
         if repr(_without_unit(chunks)) != repr(_without_unit(expected_chunks)):
-            text = f"{name} is stored as {_storage(chunks)} and not {_storage(expected_chunks)}"
+            stored = _storage(expected_chunks), _storage(chunks)
+            text = "{} must be stored as {}, as in most files, got {}".format(name, *stored)
             result.append(("chunks", text))
     return result
 
@@ -331,11 +348,17 @@ def value_differences(values: Mapping[str, str], expected: Mapping[str, str]) ->
 def _storage(each: VirtualChunks | NotVirtual) -> str:
     if isinstance(each, NotVirtual):
         return each.reason
-    names = ", ".join(
-        str(codec.get("name", codec)) if isinstance(codec, dict) else str(codec) for codec in each.codecs
-    )
     chunks = ", ".join("any" if size == ANY else str(size) for size in each.chunks)
-    return f"{each.dtype} in chunks of ({chunks}) ({names})"
+    return f"{each.dtype} in chunks of ({chunks}), {codecs_text(each.codecs)}, fill value {each.fill_value}"
+
+
+def codecs_text(codecs: Iterable[str]) -> str:
+    """Return codecs (JSON) with their options as text."""
+    texts = []
+    for codec in map(json.loads, codecs):
+        options = (f"{name} {value}" for name, value in sorted(codec.get("configuration", {}).items()))
+        texts.append(" ".join([codec["name"], *(f"({each})" for each in options)]))
+    return " + ".join(texts)
 
 
 def dims_text(variable: VariableSchema) -> str:

@@ -122,7 +122,11 @@ TABLE: Final[dict[str, ProblemKind]] = {
     ),
     "units": ProblemKind("other units or another calendar, which change the meaning of the numbers"),
     "attributes": ProblemKind(
-        "other attributes that change what values are or which are valid; fatal for missing values and flags"
+        "other attributes that change what values are or which are valid; fatal for missing values and flags",
+        remedy=Remedy(
+            "{} also converts missing values, {} makes files alike",
+            (argument(allow={"dtype"}), argument(preprocess=...)),
+        ),
     ),
     "descriptions": ProblemKind("other attributes that only describe data, such as `long_name`"),
     "packing": ProblemKind(

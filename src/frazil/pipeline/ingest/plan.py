@@ -132,6 +132,15 @@ def grow_arrays(
     """Resize the arrays of the group, move whole chunks, and add arrays and groups whose steps tasks move."""
     existing, count = change.existing, len(arrays)
     number_of = {each.target.path.rpartition("/")[2]: number for number, each in enumerate(arrays)}
+    pieces_of = {number: group.pieces for group in groups for number in group.arrays}
+    for number, each in enumerate(arrays):
+        if each.target.axis is not None and each.target.path.rpartition("/")[2] not in existing.arrays:
+            _clear_steps(
+                open_target(existing.session.store, each.target.path),
+                each.target.axis,
+                axis,
+                pieces_of.get(number, NO_PIECES),
+            )
     has_moves = axis.first_moved < len(axis.old)
     for name in existing.arrays_along(dim):
         array = existing.arrays[name]
@@ -139,8 +148,9 @@ def grow_arrays(
         shape = (*array.shape[:at], axis.length, *array.shape[at + 1 :])
         if shape != array.shape:
             array.resize(shape)
-            if name != dim and not has_moves:
-                _clear(array, at, len(axis.old), axis.length)
+        pieces = pieces_of.get(number_of.get(name, -1), NO_PIECES)
+        if name != dim and not has_moves:
+            _clear_steps(array, at, axis, pieces)
         if name == dim or not has_moves:
             continue
         if name not in number_of:
@@ -157,9 +167,7 @@ def grow_arrays(
         ends = (old.at + old.count == axis.length) & (old.start + old.count == len(axis.old))
         if not ((old.at % step) | (old.start % step) | (old.count * ~ends) % step).any():
             _shift_chunks(change.existing.session, target, axis)
-            free = np.setdiff1d(np.arange(-(-axis.length // step)), axis.old[::step] // step)
-            for part in np.split(free, np.flatnonzero(np.diff(free) != 1) + 1) if len(free) else ():
-                _clear(array, at, int(part[0]) * step, min((int(part[-1]) + 1) * step, axis.length))
+            _clear_steps(array, at, axis, pieces)
             arrays[number] = replace(arrays[number], shifted=True)
         elif target.codecs:
             raise InvalidInputError(
@@ -169,6 +177,21 @@ def grow_arrays(
             )
         elif number >= count:
             groups.append(ArrayGroup((number,), NO_PIECES))
+
+
+def _clear_steps(array: zarr.Array[Any], at: int, axis: StepAxis, pieces: StepRuns) -> None:
+    """Make the steps missing that have no old values, and get no new ones by ``pieces``.
+
+    Steps of files stay: a chunk without a reference in a file has the fill value of the file.
+    """
+    counts = np.zeros(axis.length + 1, np.int64)
+    np.add.at(counts, pieces.at, 1)
+    np.add.at(counts, pieces.at + pieces.count, -1)
+    counts = np.cumsum(counts[:-1])
+    counts[axis.old] = 1
+    bare = np.flatnonzero(counts == 0)
+    for part in np.split(bare, np.flatnonzero(np.diff(bare) != 1) + 1) if len(bare) else ():
+        _clear(array, at, int(part[0]), int(part[-1]) + 1)
 
 
 def _clear(array: zarr.Array[Any], axis: int, start: int, stop: int) -> None:

@@ -15,6 +15,7 @@ label may occur several times.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.arguments import misfit
-from frazil.cf_times import is_time
+from frazil.cf_times import TimeUnits, is_time
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.options import FileProblem, Mode
 from frazil.remedies import Call, argument
@@ -48,6 +49,18 @@ class StepAxis:
         """The first step of the group that moves; the old length if no step moves."""
         moved = self.old != np.arange(len(self.old))
         return int(np.argmax(moved)) if moved.any() else len(self.old)
+
+
+def date_of(number: Any, units: str | None, calendar: str) -> Any:
+    """Return a time as an object of cftime: as xarray decodes it, also with a time zone such as ``+2:00``."""
+    try:
+        date = TimeUnits(str(units), calendar).decode(np.array([number]), None)[0]
+    except InvalidInputError as error:
+        raise ValueError(units) from error
+    if isinstance(date, np.datetime64):
+        fields = [*map(int, re.split(r"\D", str(date.astype("M8[us]"))))]
+        return cftime.datetime(*fields, calendar=calendar)
+    return date
 
 
 def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
@@ -84,6 +97,9 @@ def place_labels(mode: Mode, old: NDArray[Any], new: NDArray[Any], steps: Steps)
     again = np.array_equal(old, new, equal_nan=old.dtype.kind == new.dtype.kind == "f")
     if mode not in ("create", "append") and len(old) and again:
         return StepAxis(len(old), old, stay, stay)  # the same steps again, in any order
+    if numbers and len(old) and (new != new).any():
+        text = f"mode {mode!r} needs a label for each step, but some labels of the files are NaN"
+        raise _refusal(text, "Leave out these steps with {}", argument(preprocess=...))
     is_stored = positions(old, new) >= 0
     stored, fresh = new[is_stored], new[~is_stored]
     if mode == "append" and len(stored):
@@ -227,7 +243,7 @@ class Steps:
         if not is_time(self.units) or label != label:
             return str(label)
         try:
-            return str(cftime.num2date(label, self.units, self.calendar))
+            return str(date_of(label, self.units, self.calendar))
         except (ValueError, KeyError, OverflowError):
             return f"{label} {self.units}"
 
@@ -249,8 +265,8 @@ class Steps:
             return [FileProblem(each, "unordered", "has a label twice") for each in twice]
         behind, up, down = directions(self.start, labels, good)
         inside = (behind == file[:-1]) & good[behind]
-        wrong = np.unique(behind[inside & ~(down if self.descending else up)])
-        unknown = np.setdiff1d(file[~(labels == labels) & good[file]], wrong)
+        unknown = np.unique(file[~(labels == labels) & good[file]])
+        wrong = np.setdiff1d(behind[inside & ~(down if self.descending else up)], unknown)
         text = f"labels do not all {'decrease' if self.descending else 'increase'}"
         problems = [FileProblem(each, "unordered", text) for each in wrong.tolist()]
         nan = "has labels that are NaN"

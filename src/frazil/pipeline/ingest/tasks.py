@@ -29,7 +29,7 @@ from frazil.jobs.job import Tasks
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray, cut_references, narrow_array, open_target
 from frazil.pipeline.ingest.families import Conversion, inexact_text
-from frazil.pipeline.ingest.inspection import file_state
+from frazil.pipeline.ingest.inspection import decoding, file_state
 from frazil.pipeline.ingest.steps import StepRuns, runs
 from frazil.readers.base_reader import INLINE, ChunkReferences, NotVirtual, Reader, decoded
 from frazil.readers.files import find_file
@@ -187,7 +187,7 @@ class Readers:
         if array.adds_axis:
             references = references.with_axis()
         codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
-        if codecs != target.codecs or len(references.chunks) != len(target.shape):
+        if decoding(codecs) != decoding(target.codecs) or len(references.chunks) != len(target.shape):
             raise self._changed(file, f"{what} other codecs")
         if target.axis is not None and references.is_plain:
             references = cut_references(references, target.chunks, target.axis)
