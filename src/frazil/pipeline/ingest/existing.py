@@ -330,7 +330,7 @@ def matched_array(
     if target.dtype.kind in "iuf" and not is_wider:
         none = NAN_FILL if target.dtype.kind == "f" else None
         own = (_fill(none if fill is None else fill, target.dtype) for fill in fills)
-        compared.append(("_FillValue", *own))  # type: ignore[arg-type]
+        compared.append(("_FillValue", *own))
     storage = _storage_comparisons(array, target) if virtual is not None else []
     for comparison in (*compared, *storage):
         name, stored, new = comparison
