@@ -254,7 +254,7 @@ export const differenceScale = ({ clock, units }: Pick<Decoded, "clock" | "units
   clock ? numeric(...clock.duration) : numeric(unitsOf(units));
 
 /** A value with its unit. */
-export const full = ({ text, units }: Scale, value: number): string =>
+export const withUnit = ({ text, units }: Scale, value: number): string =>
   Number.isNaN(value) || !units ? text(value) : `${text(value)} ${units}`;
 
 const ZERO = 273.15; // kelvins at 0 °C

@@ -48,6 +48,7 @@ export const listed = <T extends { readonly path: string }>(
 ): readonly T[] => (isHidden(path) ? nodes : nodes.filter((node) => !isHidden(node.path)));
 
 export const isArray = (node: Node | undefined): node is ArrayNode => node?.kind === "array";
+export const arrays = ({ nodes }: Snapshot): readonly ArrayNode[] => listed(nodes.filter(isArray), "/");
 
 /** Bytes of an element; undefined for strings and types of other extensions. */
 export function itemSize(dtype: string): number | undefined {

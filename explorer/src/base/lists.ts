@@ -6,6 +6,8 @@
 
 import { wrongFormat } from "./errors";
 
+export const RADIANS = Math.PI / 180; // of a degree
+
 /** A shape, a place or other numbers, one for each dimension. */
 export type Shape = readonly number[];
 

@@ -97,9 +97,8 @@ function reinterpreted(node: ArrayNode, attributes: Properties): ((value: number
   if (!match || !["true", "false"].includes(flag) || (flag === "true") === (match[1] === "u"))
     return undefined;
   const size = 2 ** Number(match[2]);
-  return flag === "true"
-    ? (value) => (value < 0 ? value + size : value)
-    : (value) => (value >= size / 2 ? value - size : value);
+  const least = flag === "true" ? 0 : -size / 2;
+  return (value) => ((value - least + size) % size) + least;
 }
 
 const SHORT = 7; // digits of 32 bits

@@ -11,7 +11,7 @@ import lcc from "proj4/lib/projections/lcc";
 import merc from "proj4/lib/projections/merc";
 import stere from "proj4/lib/projections/stere";
 import tmerc from "proj4/lib/projections/tmerc";
-import { entryOf, type Properties } from "../base/lists";
+import { entryOf, type Properties, RADIANS } from "../base/lists";
 
 export type Place = readonly [number, number];
 /** Longitude and latitude in degrees; x and y in metres, degrees or radians. NaN where the system has no place. */
@@ -21,7 +21,6 @@ export interface Crs {
   inverse(x: number, y: number): Place;
 }
 
-const DEGREE = Math.PI / 180;
 const NOWHERE = { x: NaN, y: NaN };
 
 /** Formulas by `grid_mapping_name`. */
@@ -75,15 +74,15 @@ export function crsOf(attributes: Properties): Crs | undefined {
   );
   const b = of("semi_minor_axis", rf ? a * (1 - 1 / rf) : a);
   const es = Math.max(0, 1 - (b / a) ** 2);
-  const parallels = [attributes["standard_parallel"] ?? []].flat().map((each) => Number(each) * DEGREE);
+  const parallels = [attributes["standard_parallel"] ?? []].flat().map((each) => Number(each) * RADIANS);
   const isPolar = name === "polar_stereographic";
   const origin = of(
     "latitude_of_projection_origin",
-    isPolar ? (parallels[0] ?? 90) / DEGREE : name.endsWith("area") ? 90 : 0,
+    isPolar ? (parallels[0] ?? 90) / RADIANS : name.endsWith("area") ? 90 : 0,
   );
   const h = of("perspective_point_height");
   const { sweep_angle_axis: sweep, fixed_angle_axis: fixed } = attributes;
-  const lat0 = (isPolar ? Math.sign(origin) * 90 : origin) * DEGREE;
+  const lat0 = (isPolar ? Math.sign(origin) * 90 : origin) * RADIANS;
   const [lat1 = lat0, lat2 = lat1] = parallels;
   const ellipsoid = { a, b, rf, es, e: Math.sqrt(es), ep2: es / (1 - es), sphere: es === 0 };
   const latitudes = { lat0, lat1, lat2, lat_ts: parallels[0] };
@@ -92,7 +91,7 @@ export function crsOf(attributes: Properties): Crs | undefined {
     ...ellipsoid,
     ...latitudes,
     h,
-    long0: of(MERIDIANS) * DEGREE,
+    long0: of(MERIDIANS) * RADIANS,
     k0: of(SCALES, 1),
     x0: of("false_easting"),
     y0: of("false_northing"),
@@ -103,12 +102,12 @@ export function crsOf(attributes: Properties): Crs | undefined {
   return {
     name,
     forward: (longitude, latitude) => {
-      const { x, y } = projection.forward({ x: longitude * DEGREE, y: latitude * DEGREE }) ?? NOWHERE;
+      const { x, y } = projection.forward({ x: longitude * RADIANS, y: latitude * RADIANS }) ?? NOWHERE;
       return [x / unit, y / unit];
     },
     inverse: (x, y) => {
       const { x: east, y: north } = projection.inverse({ x: x * unit, y: y * unit }) ?? NOWHERE;
-      return [turn(east / DEGREE), north / DEGREE];
+      return [turn(east / RADIANS), north / RADIANS];
     },
   };
 }

@@ -38,6 +38,10 @@ export const setQuery = (change: Record<string, string>, replace = true): void =
 
 export const address = (change: Partial<Route>): string =>
   writeRoute({ ...route.value, query: {}, ...change });
+export const nodeAddress = (version: string, path = "/", query: Route["query"] = {}): string =>
+  address({ page: "node", version, path, query });
+export const diffAddress = (base: string, version: string, path = "/", query: Route["query"] = {}): string =>
+  address({ page: "diff", base, version, path, query });
 
 export interface Load<T> {
   /** The newest value; stays while the next one loads. */

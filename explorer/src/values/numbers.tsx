@@ -2,7 +2,7 @@
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import { full, meanOf, type Scale } from "../array/axes";
+import { withUnit, meanOf, type Scale } from "../array/axes";
 import { f64, type Shape } from "../base/lists";
 import { count, plural } from "../page/text";
 
@@ -14,7 +14,7 @@ interface NumbersProps {
   readonly onChoose: ((at: number) => void) | undefined;
 }
 
-const signed = (scale: Scale, value: number): string => `${value > 0 ? "+" : ""}${full(scale, value)}`;
+const signed = (scale: Scale, value: number): string => `${value > 0 ? "+" : ""}${withUnit(scale, value)}`;
 
 /** How many values differ, and the mean of the differences that are not zero, as `frazil diff --values` prints it. */
 function differenceText(values: Float64Array, scale: Scale, placeOf: (at: number) => string): string {
@@ -28,7 +28,7 @@ function differenceText(values: Float64Array, scale: Scale, placeOf: (at: number
   const parts = [`${count(changes.length)} of ${plural(values.length, "value")} differ`];
   if (known) {
     parts.push(`mean of the values that differ ${signed(scale, mean)}`);
-    parts.push(`largest ${full(scale, Math.abs(f64(values, largest)))} at ${placeOf(largest)}`);
+    parts.push(`largest ${withUnit(scale, Math.abs(f64(values, largest)))} at ${placeOf(largest)}`);
   }
   if (known < changes.length)
     parts.push(`${count(changes.length - known)} without a value in one of the versions`);
@@ -65,7 +65,7 @@ export function Numbers({ values, scale, difference, placeOf, onChoose }: Number
   if (!facts.count) return <p class="quiet foot">All values of this part are missing.</p>;
   if (!scale.hasMean) return <p class="quiet foot">{meaningText(values, scale)}</p>;
   const extreme = (at: number): VNode | string => {
-    const text = full(scale, f64(values, at));
+    const text = withUnit(scale, f64(values, at));
     return onChoose ? (
       <button class="link" title={`Mark ${placeOf(at)}`} onClick={() => onChoose(at)}>
         {text}
@@ -77,7 +77,7 @@ export function Numbers({ values, scale, difference, placeOf, onChoose }: Number
   return (
     <p class="quiet foot">
       {plural(facts.count, "value")}: {extreme(facts.lowAt)} to {extreme(facts.highAt)}, mean{" "}
-      {full(scale, meanOf(scale, facts.mean))}
+      {withUnit(scale, meanOf(scale, facts.mean))}
       {facts.count < values.length && `, ${count(values.length - facts.count)} missing`}.
     </p>
   );

@@ -1,7 +1,7 @@
 /** What happened to a part of an array: the commits that wrote it, and its value after each. */
 
 import type { VNode } from "preact";
-import { axisOf, full, scaleOf } from "../array/axes";
+import { axisOf, withUnit, scaleOf } from "../array/axes";
 import { costOf, dimensionName } from "../array/nodes";
 import { unsupported } from "../base/errors";
 import { f64, i32, nth, product } from "../base/lists";
@@ -11,21 +11,14 @@ import type { Changes, Progress, Selection } from "../format/types";
 import { css } from "../page/canvas";
 import { type ArrayProps, valuesOf } from "../page/home";
 import { CommitLink, Table, Wait } from "../page/parts";
-import { address, change, useLoad } from "../page/state";
+import { change, diffAddress, useLoad } from "../page/state";
 import { bytes, firstLine, minute, plural, short } from "../page/text";
 import { Lines } from "./lines";
 import { statistics } from "./numbers";
 import { nodeOf } from "./play";
 import { ASK } from "./points";
 import { author } from "../versions/search";
-import {
-  changeOf,
-  commitsBack,
-  commitsOfMerge,
-  FARTHEST,
-  isCompaction,
-  mergedRows,
-} from "../versions/writers";
+import { changeOf, commitsBack, commitsOfMerge, FARTHEST, isCompaction } from "../versions/writers";
 
 const MOST = 200; // commits that are shown
 
@@ -75,10 +68,9 @@ export async function pastOf(
     if (isCompaction(repository, row)) continue;
     const kind = kindOf(changes);
     add(row, kind);
-    const merged =
-      kind && mergedRows(repository, row).length && (await commitsOfMerge(repository, row, FARTHEST));
-    for (const each of merged || []) add(each.row, kindOf(each.changes));
-    isLinear &&= !merged;
+    const merged = kind ? await commitsOfMerge(repository, row, FARTHEST) : [];
+    for (const each of merged ?? []) add(each.row, kindOf(each.changes));
+    isLinear &&= merged?.length === 0;
     if (kind === "new array") end = "The array begins here.";
     else if (events.length >= MOST) end = "Older commits that wrote it are not shown.";
     else continue;
@@ -103,7 +95,7 @@ export async function pastOf(
     decoded.set(key, read);
     const { values, label, ...rest } = await read;
     event.value = values instanceof Float64Array ? statistics(values).mean : NaN;
-    event.text = values.length === 1 ? label(0) : full(scaleOf(rest), event.value);
+    event.text = values.length === 1 ? label(0) : withUnit(scaleOf(rest), event.value);
     progress(++done, events.length);
   });
   events.forEach((event, at) => {
@@ -142,7 +134,6 @@ export function Past({ part, ...array }: ArrayProps & { part: Selection }): VNod
                 rows={events.map(({ row, kind, text }) => {
                   const [id, above] = [history.id(row), i32(history.parent, row)];
                   const query = { view: "data", i: part.start.join() };
-                  const diff = { page: "diff", version: id, path: node.path, query } as const;
                   return [
                     <time>{minute(f64(history.times, row))}</time>,
                     <CommitLink id={id} />,
@@ -151,7 +142,9 @@ export function Past({ part, ...array }: ArrayProps & { part: Selection }): VNod
                     author(history.metadata(row)),
                     firstLine(history.message(row)),
                     <>
-                      {above >= 0 && <a href={address({ ...diff, base: history.id(above) })}>Differences</a>}{" "}
+                      {above >= 0 && (
+                        <a href={diffAddress(history.id(above), id, node.path, query)}>Differences</a>
+                      )}{" "}
                       {above >= 0 && reader.change && (
                         <button onClick={() => (change.value = { action: "revert", id })}>Revert…</button>
                       )}

@@ -69,9 +69,10 @@ export function mergedRows(repository: Repository, row: number): number[] {
 /** The commits that came with a merge, newest first, other merges last; undefined if one record is missing. */
 export async function commitsOfMerge(repository: Repository, merge: number, most: number) {
   const { parent } = repository.history;
+  const todo = mergedRows(repository, merge);
+  if (!todo.length) return [];
   const reached = new Uint8Array(parent.length);
   for (let row = i32(parent, merge); row >= 0; row = i32(parent, row)) reached[row] = 1;
-  const todo = mergedRows(repository, merge);
   const [commits, merges]: [number[], number[]] = [[], []];
   for (let row = todo.pop(); row !== undefined; row = todo.pop()) {
     if (row < 0 || reached[row]) continue;

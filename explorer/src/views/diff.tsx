@@ -144,13 +144,10 @@ function NodeDiff({ path, ...versions }: Pair & { path: string }): VNode {
             if (!differences) return null;
             if (view === "data") return <ValueDiff {...versions} old={old} now={now} changes={differences} />;
             const { added, changed, removed } = differences;
+            const text = `${count(added)} new, ${count(changed)} changed, ${count(removed)} gone`;
             return (
               <>
-                <Facts
-                  rows={[
-                    ["Chunks", `${count(added)} new, ${count(changed)} changed, ${count(removed)} gone`],
-                  ]}
-                />
+                <Facts rows={[["Chunks", text]]} />
                 <Chunks reader={reader} snapshot={after} node={now} changed={differences.coords} />
               </>
             );

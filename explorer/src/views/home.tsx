@@ -3,17 +3,7 @@
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { isLatitude, isLongitude } from "../array/axes";
-import {
-  attributesOr,
-  costOf,
-  isArray,
-  isHidden,
-  isSlow,
-  itemSize,
-  levelFor,
-  levelsFrom,
-  title,
-} from "../array/nodes";
+import { arrays, attributesOr, costOf, isSlow, itemSize, levelFor, levelsFrom, title } from "../array/nodes";
 import { box, parseSlice } from "../array/slices";
 import { f64, i32, nth, product, record, u32 } from "../base/lists";
 import { earthReference, sliceOf } from "../earth/reference";
@@ -21,7 +11,7 @@ import type { ArrayNode, History, Repository, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { CommitLink, Facts, More, Wait } from "../page/parts";
 import { mainBranch, resolve } from "../page/route";
-import { address, route, snapshotOf, useLater, useLoad } from "../page/state";
+import { nodeAddress, route, snapshotOf, useLater, useLoad } from "../page/state";
 import { bytes, count, firstLine, isolated, last, minute, plural } from "../page/text";
 import { Data } from "../values/data";
 import { derivedStates } from "../versions/derived";
@@ -65,7 +55,7 @@ function First({ reader, snapshot, version }: Props): VNode {
   if (!first) return <p class="pane fill">This version has no array with data.</p>;
   const { node, start } = first;
   const query = { i: start, ...route.value.query, view: "data" };
-  const href = address({ page: "node", version, path: node.path, query });
+  const href = nodeAddress(version, node.path, query);
   return (
     <section class="pane fill" aria-label="Data">
       <div class="bar">
@@ -84,9 +74,9 @@ function First({ reader, snapshot, version }: Props): VNode {
 
 /** The number of arrays, and the size of their values. */
 export function sizeText(snapshot: Snapshot): string {
-  const arrays = snapshot.nodes.filter(isArray).filter(({ path }) => !isHidden(path));
-  const size = arrays.reduce((sum, { shape, dtype }) => sum + product(shape) * (itemSize(dtype) ?? 0), 0);
-  return `${plural(arrays.length, "array")}, ${bytes(size)} of values`;
+  const all = arrays(snapshot);
+  const size = all.reduce((sum, { shape, dtype }) => sum + product(shape) * (itemSize(dtype) ?? 0), 0);
+  return `${plural(all.length, "array")}, ${bytes(size)} of values`;
 }
 
 /** Author and time of a commit. */
@@ -128,9 +118,7 @@ function Behind({ reader, snapshot, version }: Props): VNode | null {
       <ul class="plain">
         {late.slice(0, MOST).map(([{ node }, state]) => (
           <li key={node.path}>
-            <a href={address({ page: "node", version, path: node.path, query: { view: "about" } })}>
-              {node.path}
-            </a>{" "}
+            <a href={nodeAddress(version, node.path, { view: "about" })}>{node.path}</a>{" "}
             <span class="problem">{state}</span>
           </li>
         ))}
@@ -149,16 +137,16 @@ const SIDE = 1500; // elements of a picture
 
 /** `start` is the index of its newest values, as the address has it. */
 export function firstVariable(snapshot: Snapshot): { node: ArrayNode; start: string } | undefined {
-  const arrays = snapshot.nodes.filter(isArray).filter((node) => !isHidden(node.path) && isSound(node));
-  const named = new Set<unknown>(arrays.flatMap(({ dimensions }) => dimensions));
-  for (const node of arrays) {
+  const sound = arrays(snapshot).filter(isSound);
+  const named = new Set<unknown>(sound.flatMap(({ dimensions }) => dimensions));
+  for (const node of sound) {
     const facts = attributesOr(node);
     for (const name of NAMING.map((each) => facts[each]))
       if (typeof name === "string") for (const word of name.split(/[\s:]+/)) named.add(word);
   }
   const isPlace = (node: ArrayNode): boolean =>
     [isLatitude, isLongitude].some((test) => test(last(node.path), attributesOr(node)));
-  const data = arrays.filter((node) => !named.has(last(node.path)) && !isPlace(node) && product(node.shape));
+  const data = sound.filter((node) => !named.has(last(node.path)) && !isPlace(node) && product(node.shape));
   const scores = data.slice(0, CANDIDATES).map((node) => ({ node, score: scoreOf(snapshot, node) }));
   const best = scores.sort((one, other) => other.score - one.score)[0]?.node;
   return best && { node: best, start: newest(snapshot, best).join() };

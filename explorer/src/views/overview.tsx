@@ -19,7 +19,7 @@ import { numberOf } from "../cf/cf";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
 import { Graph } from "../page/graph";
 import { Facts, More, Table } from "../page/parts";
-import { address } from "../page/state";
+import { nodeAddress } from "../page/state";
 import { bytes, count, json, last, plural } from "../page/text";
 import { derivations } from "../versions/derived";
 
@@ -91,14 +91,7 @@ export function ChangeList({ changes, snapshot, former, version }: ChangeListPro
       {lines.slice(0, MOST).map((line) => (
         <li key={line.path} class={line.change}>
           {{ added: "new", changed: "changed", data: "data" }[line.change]}{" "}
-          <a
-            href={address({
-              page: "node",
-              version,
-              path: line.path,
-              query: line.chunks ? { view: "chunks", colour: "change" } : {},
-            })}
-          >
+          <a href={nodeAddress(version, line.path, line.chunks ? { view: "chunks", colour: "change" } : {})}>
             {line.path}
           </a>
           {line.chunks !== undefined && <span class="quiet"> {plural(line.chunks, "chunk")}</span>}
@@ -107,7 +100,7 @@ export function ChangeList({ changes, snapshot, former, version }: ChangeListPro
       <More of={lines.length} most={MOST} />
       {names.map((node) => (
         <li key={node.path} class="removed">
-          deleted <a href={address({ page: "node", version: former?.id, path: node.path })}>{node.path}</a>
+          deleted <a href={nodeAddress(former?.id ?? "", node.path)}>{node.path}</a>
         </li>
       ))}
       {unnamed > 0 && <li class="removed">deleted {plural(unnamed, "other node")}</li>}
@@ -148,7 +141,7 @@ function Derived({ path, snapshot, version }: { path: string; snapshot: Snapshot
         id: each.path,
         title: each.path,
         kind: each.operation || "array",
-        href: address({ page: "node", version, path: each.path }),
+        href: nodeAddress(version, each.path),
         sources: each.sources,
       })),
     [snapshot, path, version],
@@ -192,7 +185,7 @@ function Members({ branch, version }: { branch: Branch | undefined; version: str
     <Table
       heads={["Name", "Dimensions", "Type", "Title"]}
       rows={children.map(({ node, children: inner }) => [
-        <a href={address({ page: "node", version, path: node.path })}>{last(node.path)}</a>,
+        <a href={nodeAddress(version, node.path)}>{last(node.path)}</a>,
         isArray(node) ? shapeText(node) : plural(inner.length, "member"),
         isArray(node) ? node.dtype : "group",
         title(node) === last(node.path) ? "" : title(node),

@@ -10,7 +10,7 @@ import type { Repository, Snapshot } from "../format/types";
 import { type Box, Graph } from "../page/graph";
 import { type Reader, valuesOf } from "../page/home";
 import { Failure } from "../page/parts";
-import { address, useLoad } from "../page/state";
+import { nodeAddress, useLoad } from "../page/state";
 import { count, minute, parent, plural } from "../page/text";
 import { derivedStates, list, records, type Result, ruleText, type State } from "../versions/derived";
 
@@ -179,7 +179,7 @@ export function boxesOf(
 ): Box[] {
   const boxes = new Map<string, Box>();
   const add = (id: string, kind: string, sources: readonly string[], text: Partial<Box> = {}): void => {
-    const href = snapshot.node(id) && address({ page: "node", version, path: id });
+    const href = snapshot.node(id) && nodeAddress(version, id);
     boxes.set(id, { id, kind, title: id, href, sources, ...text });
   };
   for (const { files, groups } of filesOf(pipeline)) {
@@ -201,8 +201,7 @@ export function boxesOf(
   const own = lastAudit(repository, repository.row(snapshot.id), name);
   const [failed, audit] = (own && failedLater(repository, name, own)) ?? [undefined, own];
   const timeOf = (of: Audit): string => minute(f64(repository.history.times, of.row));
-  const at = (of: string): string =>
-    address({ page: "node", version: `branch.${of}`, path: "/", query: { view: "pipeline" } });
+  const at = (of: string): string => nodeAddress(`branch.${of}`, "/", { view: "pipeline" });
   const wrong = audit?.rows.filter(({ ok }) => ok !== true).length ?? 0;
   const all = plural(audit?.rows.length ?? list(pipeline["rules"]).length, "rule");
   add("rules", "rules", [...ends], {

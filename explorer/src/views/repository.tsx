@@ -6,7 +6,7 @@ import { f64, type Properties, record } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
 import { CommitLink, Facts, OnRequest, Table, Wait } from "../page/parts";
-import { address, change, ID, useLoad } from "../page/state";
+import { change, ID, nodeAddress, useLoad } from "../page/state";
 import { count, firstLine, minute, short, when } from "../page/text";
 import { list, records } from "../versions/derived";
 import { Value } from "./overview";
@@ -107,7 +107,7 @@ function Names({ title, kind, names, repository }: NamesProps): VNode | null {
         rows={[...names].map(([name, id]) => {
           const row = repository.row(id);
           return [
-            <a href={address({ page: "node", version: `${kind}.${name}`, path: "/" })}>{name}</a>,
+            <a href={nodeAddress(`${kind}.${name}`)}>{name}</a>,
             <Commit id={id} text={id} />,
             row >= 0 && minute(f64(history.times, row)),
             row >= 0 ? firstLine(history.message(row)) : "not in the history",
@@ -145,10 +145,7 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
           if (name === "status") return <Items of={record(value)["leases"]} />;
           return (
             <Facts
-              rows={Object.entries(record(value)).map(([key, item]) => [
-                key.replaceAll("_", " "),
-                <Items of={item} />,
-              ])}
+              rows={Object.entries(record(value)).map(([key, item]) => [words(key), <Items of={item} />])}
             />
           );
         }}
@@ -156,6 +153,8 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
     </Section>
   );
 }
+
+const words = (key: string): string => key.replaceAll("_", " ");
 
 /** An answer: a list of objects is a table. */
 function Items({ of }: { of: unknown }): VNode {
@@ -165,7 +164,7 @@ function Items({ of }: { of: unknown }): VNode {
   const names = [...new Set(items.flatMap((item) => Object.keys(item)))];
   return (
     <Table
-      heads={names.map((name) => name.replaceAll("_", " "))}
+      heads={names.map(words)}
       rows={items.map((item) =>
         names.map((name) => ((item[name] ?? null) === null ? "" : <Cell of={item[name]} />)),
       )}

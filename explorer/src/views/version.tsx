@@ -17,9 +17,9 @@ import { f64, nth } from "../base/lists";
 import type { Node, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { List } from "../page/list";
-import { Entry, onDemand, Tabs, type Titles, Wait } from "../page/parts";
+import { CommitLink, Entry, onDemand, Tabs, type Titles, Wait } from "../page/parts";
 import { resolve } from "../page/route";
-import { address, go, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
+import { diffAddress, go, nodeAddress, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
 import { count, firstLine, last, minute, parent, plural } from "../page/text";
 import { Data } from "../values/data";
 import { pipelines } from "../versions/derived";
@@ -36,7 +36,7 @@ export function VersionView({ reader: of }: { reader: Reader }): VNode {
   const row = repository.row(id);
   const above = repository.history.parent[row] ?? -1;
   const base = above < 0 ? "" : repository.history.id(above);
-  const toParent = base && address({ page: "diff", base, version, path: route.value.path });
+  const toParent = base && diffAddress(base, version, route.value.path);
   return (
     <div class="column fill">
       <div class="bar">
@@ -44,7 +44,7 @@ export function VersionView({ reader: of }: { reader: Reader }): VNode {
         {row >= 0 && (
           <>
             <time class="quiet">{minute(f64(repository.history.times, row))}</time>
-            <a href={address({ page: "history", query: { at: id } })}>In the history</a>
+            <CommitLink id={id}>In the history</CommitLink>
             {toParent && <a href={toParent}>Differences from its parent</a>}
           </>
         )}
@@ -200,13 +200,11 @@ function Crumbs({ path, version }: { path: string; version: string }): VNode {
   const parts = path.split("/").filter(Boolean);
   return (
     <>
-      <a href={address({ page: "node", version, path: "/" })}>/</a>
+      <a href={nodeAddress(version)}>/</a>
       {parts.map((part, at) => (
         <span key={at}>
           {at > 0 && " / "}
-          <a href={address({ page: "node", version, path: `/${parts.slice(0, at + 1).join("/")}` })}>
-            {part}
-          </a>
+          <a href={nodeAddress(version, `/${parts.slice(0, at + 1).join("/")}`)}>{part}</a>
         </span>
       ))}
     </>

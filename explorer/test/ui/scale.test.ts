@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { differenceScale, full, meanOf, NUMBERS, scaleOf } from "../../src/array/axes";
+import { differenceScale, withUnit, meanOf, NUMBERS, scaleOf } from "../../src/array/axes";
 import { categoryTable, cssColour, MAPS, paint, pixel, table } from "../../src/array/colour";
 import { f64, nth, u32 } from "../../src/base/lists";
 import { decodeCF } from "../../src/cf/cf";
@@ -17,19 +17,19 @@ const decoded = (attributes: Record<string, unknown>, ...values: number[]): Retu
 
 test("plain numbers, with units", () => {
   const scale = scaleOf(decoded({ units: "K" }, 1.5, NaN));
-  assert.deepEqual([full(scale, 1.5), full(scale, NaN)], ["1.5 K", "no value"]);
+  assert.deepEqual([withUnit(scale, 1.5), withUnit(scale, NaN)], ["1.5 K", "no value"]);
   assert.deepEqual(
     scale.ticks([0, 10], 5).map(({ text }) => text),
     ["0", "2", "4", "6", "8", "10"],
   );
   assert.equal(scaleOf(decoded({ units: "1" }, 1)).units, "");
-  assert.equal(full(NUMBERS, 1e10 + 0.5), "1e+10");
+  assert.equal(withUnit(NUMBERS, 1e10 + 0.5), "1e+10");
 });
 
 test("times, and differences of times in the unit of the array", () => {
   const times = decoded({ units: "days since 2000-01-01" }, 0, 1.5);
   const scale = scaleOf(times);
-  assert.equal(full(scale, f64(times.values as Float64Array, 1)), "2000-01-02 12:00");
+  assert.equal(withUnit(scale, f64(times.values as Float64Array, 1)), "2000-01-02 12:00");
   const day = 86_400_000;
   const begin = f64(times.values as Float64Array, 0);
   assert.deepEqual(
@@ -38,7 +38,7 @@ test("times, and differences of times in the unit of the array", () => {
   );
   assert.equal(meanOf(scale, 1234.5), 1000);
   const difference = differenceScale(times);
-  assert.equal(full(difference, 1.5 * day), "1.5 days");
+  assert.equal(withUnit(difference, 1.5 * day), "1.5 days");
   assert.deepEqual(
     difference.ticks([0, 2 * day], 2).map(({ value, text }) => [value / day, text]),
     [
