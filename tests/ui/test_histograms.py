@@ -21,7 +21,7 @@ SHAPE, CHUNKS = (40, 6), (2, 6)
 PACKING = {"scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768, "units": "K"}
 FLAGS = {"flag_values": [0, 1, 2], "flag_meanings": "sea land ice"}
 
-ATTRIBUTES: dict[str, dict[str, Any]] = {"packed": PACKING, "flags": FLAGS}
+ATTRIBUTES: dict[str, dict[str, Any]] = {"packed": PACKING, "flags": FLAGS, "warmth": {"units": "K"}}
 
 
 def versions(name: str) -> list[np.ndarray]:
@@ -33,6 +33,7 @@ def versions(name: str) -> list[np.ndarray]:
         "flags": random.integers(0, 4, SHAPE).astype("u1"),
         "even": np.full(SHAPE, 7.0),
         "many": np.arange(240.0).reshape(SHAPE),
+        "warmth": random.normal(280, 9, SHAPE),
     }[name]
     missing = {"packed": -32768, "holes": np.nan}.get(name)
     if missing is not None:
@@ -40,11 +41,13 @@ def versions(name: str) -> list[np.ndarray]:
     later = elements.copy()
     later[: 24 if name == "many" else 6] = random.permuted(elements, axis=0)[: 24 if name == "many" else 6]
     if name == "holes":
-        later[0, :3] = [1e3, np.inf, np.nan]
+        later[0, :4] = [1e3, np.inf, np.nan, -np.inf]
+    if name == "warmth":
+        later -= 273.15
     return [elements, later]
 
 
-NAMES = ("packed", "holes", "flags", "even", "many")
+NAMES = ("packed", "holes", "flags", "even", "many", "warmth")
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name in NAMES:
             rows = 24 if name == "many" else 6
             zarr.open_array(store, path=name)[:rows] = versions(name)[1][:rows]
+        zarr.open_array(store, path="warmth").attrs["units"] = "degC"
         zarr.open_array(store, path="text")[0] = "c"
         zarr.open_array(store, path="wide")[:3] = 1.0
         zarr.open_group(store).create_array("new", data=np.arange(4.0), chunks=(4,))
@@ -92,6 +96,7 @@ def expected(name: str, decode: Any) -> list[list[str]]:
         *([str(one), str(other)] for one, other in zip(*counts, strict=True)),
         [str(each) for each in missing],
         [str(each) for each in nan],
+        [str(int(np.isinf(side.astype("f8")).sum())) for side in sides],
     ]
 
 
@@ -112,18 +117,33 @@ def test_counts_of_numbers(page: Any, address: str) -> None:
     page.get_by_text("(8 of the 12 chunks that the commit wrote)").wait_for()
 
 
+def test_counts_in_two_units(page: Any, address: str) -> None:
+    """A commit that changes the unit has bins of its own for each version, with the unit of the version."""
+    page.goto(address)
+    head, *rows = rows_of(page, "warmth")
+    warmth = page.get_by_label("Values of /warmth", exact=True)
+    assert warmth.get_by_role("columnheader").all_inner_texts() == ["K", "before", "degC", "after"]
+    assert not head
+    for version, side in enumerate(versions("warmth")):
+        counts, ends = np.histogram(side[:6], bins=BINS)
+        assert [row[2 * version + 1] for row in rows] == [*map(str, counts), "0", "0", "0"]
+        low = [float(row[2 * version].split(" to ")[0]) for row in rows[:BINS]]
+        np.testing.assert_allclose(low, ends[:-1], rtol=1e-5, atol=1e-3)
+    assert [row[2] for row in rows[BINS:]] == ["missing", "NaN", "infinite"]
+
+
 def test_counts_of_flags(page: Any, address: str) -> None:
     page.goto(address)
     sides = [side[:6].ravel() for side in versions("flags")]
     rows = rows_of(page, "flags")[1:]
     for value, name in enumerate(("0 (sea)", "1 (land)", "2 (ice)", "3")):
         assert rows[value] == [name, *(str(int(np.sum(side == value))) for side in sides)]
-    assert rows[4:] == [["missing", "0", "0"], ["NaN", "0", "0"]]
+    assert rows[4:] == [["missing", "0", "0"], ["NaN", "0", "0"], ["infinite", "0", "0"]]
 
 
 def test_arrays_without_numbers_and_large_chunks(page: Any, address: str) -> None:
     page.goto(address)
-    assert [row[1] for row in rows_of(page, "new")[1:]] == ["0"] * 14
+    assert [row[1] for row in rows_of(page, "new")[1:]] == ["0"] * 15
     assert page.get_by_label("Values of /text", exact=True).count() == 0
     wide = page.get_by_label("Values of /wide", exact=True)
     wide.get_by_role("button", name="Read the values").click()

@@ -2,8 +2,8 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import { scaleOf } from "../array/axes";
-import { isArray, isHidden, itemSize, title } from "../array/nodes";
+import { type Scale, scaleOf } from "../array/axes";
+import { arrays, itemSize, title } from "../array/nodes";
 import { chunkBox, MOST_VALUES } from "../array/references";
 import { cellFinder } from "../array/slices";
 import { f64, firstWhere, i32, nth, product, record, type Shape } from "../base/lists";
@@ -13,7 +13,7 @@ import type { ArrayProps, Reader, Target } from "../page/home";
 import { List } from "../page/list";
 import { CommitLink, Entry, Facts, Grid, More, OnRequest, Wait } from "../page/parts";
 import { mainBranch } from "../page/route";
-import { address, go, notice, route, setQuery, useLater, useLoad } from "../page/state";
+import { diffAddress, go, nodeAddress, notice, route, setQuery, useLater, useLoad } from "../page/state";
 import { count, firstLine, minute, plural, short, when } from "../page/text";
 import { allCategories, statistics } from "../values/numbers";
 import { nodeOf, together } from "../values/play";
@@ -197,11 +197,11 @@ function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
     <>
       <h2 class="text">{history.message(row) || "(no message)"}</h2>
       <p class="actions">
-        <a class="button main" href={address({ page: "node", version: id, path: "/" })}>
+        <a class="button main" href={nodeAddress(id)}>
           Open this version
         </a>
         {above >= 0 && (
-          <a class="button" href={address({ page: "diff", base, version: id, path: "/" })}>
+          <a class="button" href={diffAddress(base, id)}>
             Differences from its parent
           </a>
         )}
@@ -322,7 +322,7 @@ function histogram(lists: readonly Float64Array[], categories?: Shape) {
 /** An array, coordinates of chunks that the commit wrote, and the id of the version before. */
 type WrittenProps = ArrayProps & { readonly chunks: readonly number[][]; readonly base: string };
 
-/** The values of the chunks in a version, and how many of them are stored as NaN. */
+/** The values of the chunks in a version, and how many of them have no bin, by the reason. */
 async function valuesIn({ reader, node, chunks }: WrittenProps, of: Target | undefined, signal: AbortSignal) {
   const { chunkShape, edges } = node;
   const read = async (coords: number[], { snapshot, node: own }: Target) => {
@@ -336,10 +336,32 @@ async function valuesIn({ reader, node, chunks }: WrittenProps, of: Target | und
   const values = together(parts.map((part) => part.values).filter((each) => each instanceof Float64Array));
   const nan = parts.reduce((sum, part) => sum + part.nan, 0);
   const missing = values.length - statistics(values).count - nan;
-  return { values, nan, missing, scale: scaleOf(parts[0] ?? {}) };
+  const infinite = values.filter((value) => Math.abs(value) === Infinity).length;
+  return { values, others: { missing, NaN: nan, infinite }, scale: scaleOf(parts[0] ?? {}) };
 }
+type Side = Awaited<ReturnType<typeof valuesIn>>;
+
+/** What numbers mean: a commit can change it. */
+const meaning = ({ scale: { units, clock, categories, text } }: Side): string =>
+  JSON.stringify([units, clock?.calendar, categories?.map(text)]);
 
 const shade = (share: number): string => `linear-gradient(to right, var(--plain) ${100 * share}%, #0000 0)`;
+
+/** The rows of versions whose numbers have one meaning: the bins, and the reasons why other values have none. */
+function binsOf(sides: readonly Side[], { text, hasMean, categories }: Scale) {
+  const lists = sides.map(({ values }) => values);
+  const known = hasMean ? undefined : allCategories(together(lists), categories ?? []);
+  const { ends, counts } = histogram(lists, known);
+  const most = Math.max(...counts.flatMap((each) => [...each]));
+  const bar = (size: number): VNode => <div style={{ background: shade(size / most) }}>{count(size)}</div>;
+  const bins = Array.from(counts[0] ?? [], (_, at) => [
+    known ? text(nth(known, at)) : `${text(f64(ends, at))} to ${text(f64(ends, at + 1))}`,
+    ...counts.map((each) => bar(nth(each, at))),
+  ]);
+  return [...bins, ...REASONS.map((reason) => [reason, ...sides.map((side) => count(side.others[reason]))])];
+}
+
+const REASONS = ["missing", "NaN", "infinite"] as const;
 
 function Written(props: WrittenProps): VNode {
   const { reader, snapshot, node, base } = props;
@@ -351,22 +373,17 @@ function Written(props: WrittenProps): VNode {
   return (
     <Wait of={load} what="the values of chunks">
       {(sides) => {
-        const lists = sides.map(({ values }) => values);
-        const { text, units, hasMean, categories } = nth(sides, 1).scale;
-        const known = hasMean ? undefined : allCategories(together(lists), categories ?? []);
-        const { ends, counts } = histogram(lists, known);
-        const most = Math.max(...counts.flatMap((each) => [...each]));
-        const bar = (size: number): VNode => (
-          <div style={{ background: shade(size / most) }}>{count(size)}</div>
+        const [before, after] = sides as [Side, Side];
+        const isOne = !before.values.length || meaning(before) === meaning(after);
+        const groups = isOne ? [sides] : [[before], [after]];
+        const tables = groups.map((group) => binsOf(group, nth(group, group.length - 1).scale));
+        const length = Math.max(...tables.map((table) => table.length));
+        const rows = [...Array(length).keys()].map((at) =>
+          tables.flatMap((table) => table[at + table.length - length] ?? groups.map(() => "")),
         );
-        const range = (at: number): string => `${text(f64(ends, at))} to ${text(f64(ends, at + 1))}`;
-        const rows = Array.from({ length: counts[0]?.length ?? 0 }, (_, at) => [
-          known ? text(nth(known, at)) : range(at),
-          ...counts.map((each) => bar(nth(each, at))),
-        ]);
-        rows.push(["missing", ...sides.map(({ missing }) => count(missing))]);
-        rows.push(["NaN", ...sides.map(({ nan }) => count(nan))]);
-        return <Grid class="values bins" heads={[units || "values", "before", "after"]} rows={rows} />;
+        const [first, unit] = sides.map(({ scale }) => scale.units || "values");
+        const heads = isOne ? [unit, "before", "after"] : [first, "before", unit, "after"];
+        return <Grid class="values bins" heads={heads} rows={rows} />;
       }}
     </Wait>
   );
@@ -377,8 +394,7 @@ type HistogramsProps = Omit<WrittenProps, "node" | "chunks"> & { readonly change
 /** A histogram for each array of numbers that a commit wrote. */
 function Histograms({ changes, ...version }: HistogramsProps): VNode {
   const items = new Map(changes.updatedChunks.map((item) => [item.nodeId, item]));
-  const arrays = version.snapshot.nodes.filter(isArray).filter(({ path }) => !isHidden(path));
-  const written = arrays.filter(({ id, dtype }) => items.has(id) && itemSize(dtype));
+  const written = arrays(version.snapshot).filter(({ id, dtype }) => items.has(id) && itemSize(dtype));
   return (
     <>
       {written.length > 0 && <h3>Values before and after</h3>}
