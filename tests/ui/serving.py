@@ -129,15 +129,52 @@ def hosted(folder: Path, headers: Mapping[str, str] | None = None) -> Iterator[s
 
 
 @contextmanager
-def hosted_page(folder: Path, datasets: Mapping[str, Any]) -> Iterator[str]:
-    """The address of a static page of a repository that has datasets of xarray by group."""
+def hosted_page(
+    folder: Path, datasets: Mapping[str, Any], later: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """The address of a static page of a repository that has datasets of xarray by group.
+
+    A second commit writes the values of ``later`` into the same arrays.
+    """
     repo = frazil.Repository.create(str(folder / "ice"))
-    with repo.transaction("main", message="data") as store:
-        for group, dataset in datasets.items():
-            dataset.to_zarr(store, group=group, zarr_format=3, consolidated=False)
+    for turn, version in enumerate([datasets, *([later] if later else [])]):
+        with repo.transaction("main", message=f"data {turn}") as store:
+            for group, dataset in version.items():
+                mode = {"mode": "r+"} if turn else {}
+                dataset.to_zarr(store, group=group, zarr_format=3, consolidated=False, **mode)
     assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
     with hosted(folder) as root:
         yield f"{root}page/index.html"
+
+
+#: The pixels of a square around a place of a canvas, in pixels of the page: red, green and blue of each.
+_PIXELS = """(canvas, [x, y, reach]) => {
+  const [ratio, size] = [devicePixelRatio, 2 * reach + 1];
+  const { data } = canvas.getContext("2d").getImageData((x - reach) * ratio, (y - reach) * ratio, size, size);
+  return [...data];
+}"""
+
+
+def pixels(page: Any, name: str, place: tuple[float, float], reach: int = 0) -> Any:
+    """The colours around a place of a picture, of shape (2 * reach + 1, 2 * reach + 1, 3)."""
+    canvas = page.get_by_role("application", name=name).locator("canvas")
+    size = 2 * reach + 1
+    return np.array(canvas.evaluate(_PIXELS, [*place, reach])).reshape(size, size, 4)[:, :, :3]
+
+
+def wait_for_colour(page: Any, name: str, place: tuple[float, float], expected: Any) -> None:
+    end = time.monotonic() + patience(20)
+    while not np.allclose(found := pixels(page, name, place)[0, 0], expected, rtol=0, atol=2):
+        assert time.monotonic() < end, (found, expected)
+
+
+def middle_of(page: Any, name: str) -> tuple[float, float]:
+    """The middle of a map, which ends at its bar of colours, within its element."""
+    world = page.get_by_role("application", name=name)
+    world.wait_for()
+    box = world.bounding_box()
+    right = world.locator(".zoom").evaluate("element => parseFloat(element.style.right) - 10")
+    return (box["width"] - right) / 2, (box["height"] - 4) / 2
 
 
 def tree_of(folder: Path) -> dict[str, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.patience import patience
-from tests.ui.serving import hosted_page
+from tests.ui.serving import hosted_page, middle_of, wait_for_colour
 from tests.ui.test_accessibility import problems_of
 
 pytestmark = pytest.mark.browser
@@ -41,29 +40,57 @@ def scene() -> Any:
     return dataset
 
 
+def packed() -> Any:
+    """The scene as packed reflectances with units: the numbers that the page shows are those of xarray."""
+    dataset = scene()
+    dataset["r"] = dataset.r.clip(max=0.5)
+    dataset.r.attrs["units"] = "sr-1"
+    dataset.r.encoding = {"dtype": "i2", "scale_factor": 1e-4, "add_offset": 0.1, "_FillValue": -1}
+    return dataset
+
+
+def levels() -> dict[str, Any]:
+    """Bytes in two levels of a pyramid. The coarser one has other values, so that a test tells them apart."""
+    band, down, across = np.mgrid[:3, :600, :2400]
+    finest = ((band * 80 + down // 5 + across // 20) % 256).astype("u1")
+    coarse = 255 - finest[:, ::2, ::2]
+    groups = {"pyramid": xr.Dataset(attrs={"multiscales": {"layout": [{"asset": "0"}, {"asset": "1"}]}})}
+    for level, values in enumerate((finest, coarse)):
+        axes = {
+            name: (low + (high - low) * (np.arange(length) + 0.5) / length)
+            for name, low, high, length in zip(
+                ("lat", "lon"), (15, 0), (-15, 120), values.shape[1:], strict=True
+            )
+        }
+        dataset = xr.Dataset({"v": (("band", "lat", "lon"), values)}, axes)
+        dataset.lat.attrs["units"], dataset.lon.attrs["units"] = "degrees_north", "degrees_east"
+        groups[f"pyramid/{level}"] = dataset
+    return groups
+
+
 def datasets() -> dict[str, Any]:
     plain = xr.Dataset({"v": (("step", "y", "x"), np.zeros((5, 4, 4)))})
-    return {"photo": photo(), "scene": scene(), "plain": plain}
+    return {
+        "photo": photo(),
+        "scene": scene(),
+        "plain": plain,
+        "packed": packed(),
+        "slide": slide(0),
+        **levels(),
+    }
+
+
+def slide(version: int) -> Any:
+    """A picture of 8 by 8 bytes without a missing one. Its second version has other values everywhere."""
+    band, down, across = np.mgrid[:3, :SIZE, :SIZE]
+    values = (band * 60 + down * 11 + across * 3 + version * 40).astype("u1")
+    return xr.Dataset({"v": (("band", "y", "x"), values)})
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with hosted_page(tmp_path_factory.mktemp("bands"), datasets()) as page:
+    with hosted_page(tmp_path_factory.mktemp("bands"), datasets(), {"slide": slide(1)}) as page:
         yield page
-
-
-#: The colour of a canvas at a share of a box, in pixels of the page.
-COLOUR = """(canvas, [x, y]) => {
-  const ratio = devicePixelRatio;
-  return [...canvas.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3);
-}"""
-
-
-def wait_for_colour(page: Any, name: str, place: tuple[float, float], expected: Any) -> None:
-    canvas = page.get_by_role("application", name=name).locator("canvas")
-    end = time.monotonic() + patience(20)
-    while not np.allclose(found := canvas.evaluate(COLOUR, list(place)), expected, rtol=0, atol=2):
-        assert time.monotonic() < end, (found, expected)
 
 
 def cell_of(page: Any, name: str, across: int, down: int) -> tuple[float, float]:
@@ -140,6 +167,68 @@ def test_names_and_limits(page: Any, address: str, view: str) -> None:
     assert page.get_by_role("combobox", name="Green").input_value() == "2"
     page.get_by_role("button", name="Colours of three bands").click()
     page.get_by_text("600 values: ").wait_for()
+
+
+@pytest.mark.parametrize("view", ["map", "grid"])
+@pytest.mark.parametrize("pointer", ["mouse", "keys"])
+def test_values_and_units_at_the_pointer(page: Any, address: str, view: str, pointer: str) -> None:
+    """Mouse and keys show three decoded values, each with its unit."""
+    proj = "grid" if view == "grid" else ""
+    page.goto(f"{address}?{pointer}#/v/main/packed/r?view=data&rgb=3,2,1&proj={proj}&m=14.2,3.1,40")
+    name = "Image of r" if view == "grid" else "Map of r"
+    image = page.get_by_role("application", name=name)
+    image.wait_for()
+    if pointer == "keys":
+        image.focus()
+        page.keyboard.press("ArrowRight")
+    else:
+        box = image.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 3)
+    readout = page.locator(".readout")
+    readout.get_by_text(": red ").wait_for()
+    place, _, texts = readout.inner_text().partition(": ")
+    lon, lat = (float(part.split()[1]) for part in place.split(" (")[0].split(", "))
+    expected = packed().r.sel(band=["red", "green", "blue"]).sel(lat=lat, lon=lon, method="nearest")
+    found = re.fullmatch(r"red (\S+) sr-1, green (\S+) sr-1, blue (\S+) sr-1", texts)
+    assert found
+    np.testing.assert_allclose([float(each) for each in found.groups()], expected.values, atol=0.5001e-4)
+
+
+def test_bands_of_levels(page: Any, address: str) -> None:
+    """Each level of a pyramid has its own bands, at the pointer and as colours."""
+    truth = levels()
+    world = page.get_by_role("application", name="Map of v")
+    for level, span in ((1, 70), (0, 2)):
+        page.goto(f"{address}?{level}#/v/main/pyramid/0/v?view=data&rgb=0,1,2&m=77.02,3.02,{span}")
+        if level == 0:  # a part is read once the map has moved
+            world.focus()
+            page.keyboard.press("+")
+            page.wait_for_url("**r1=*")
+        else:
+            page.get_by_text("Level 1, 3 × 300 × 1,200").wait_for()
+        world.focus()
+        page.keyboard.press("Enter")
+        values = truth[f"pyramid/{level}"].v
+        readout = page.locator(".readout").filter(has_text=re.compile(r"^lon \S+, lat \S+: red "))
+        east, north = (float(part) for part in re.findall(r"[-.\d]+", readout.inner_text())[:2])
+        expected = values.sel(lon=east, lat=north, method="nearest").values
+        text = f"red {expected[0]}, green {expected[1]}, blue {expected[2]}"
+        readout.get_by_text(f": {text}").wait_for()
+        wait_for_colour(page, "Map of v", middle_of(page, "Map of v"), expected)
+
+
+def test_bands_of_two_versions(page: Any, address: str) -> None:
+    """On both sides of the divider are the colours of a version, and the pointer shows those of both."""
+    older, newer = slide(0).v.values, slide(1).v.values
+    page.goto(f"{address}#/v/main/slide/v?view=data&rgb=0,1,2&with=main~1&cut=50")
+    page.get_by_role("slider", name="Divider").wait_for()
+    for column, version in ((2, newer), (6, older)):
+        place = cell_of(page, "Image of v", column - 2 if version is older else column, 3)
+        row, column = place_of(page)
+        now, before = newer[:, row, column], older[:, row, column]
+        text = ": red {}, green {}, blue {}; main~1: red {}, green {}, blue {}".format(*now, *before)
+        page.locator(".readout").get_by_text(text).wait_for()
+        wait_for_colour(page, "Image of v", place, version[:, row, column])
 
 
 def test_no_bands(page: Any, address: str) -> None:

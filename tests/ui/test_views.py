@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,6 +132,49 @@ def test_map_moves_and_zooms(page: Any, address: str) -> None:
     world.focus()
     page.keyboard.press("0")
     page.wait_for_url(lambda url: "m=" not in url)
+
+
+def test_value_after_the_map_has_moved(page: Any, address: str) -> None:
+    """Arrow keys and zooms show the value in the middle of the map after them, also of another level."""
+    page.goto(f"{address}#/v/main/t?view=data&m=10,10,60")
+    world = page.get_by_role("application", name="Map of t")
+    world.wait_for()
+    world.focus()
+    readout = page.locator(".readout")
+    for key in ("ArrowRight",) * 8 + ("ArrowDown",) * 3 + ("-", "ArrowLeft"):
+        former = page.url
+        page.keyboard.press(key)
+        page.wait_for_url(lambda url, former=former: url != former)
+        east, north = middle_in(page.url)
+        lon = round(east % 360 / 45) % 8
+        lat = round((north + 60) / 30)
+        readout.get_by_text(f"lon {45 * lon}, lat {30 * lat - 60}: {8 * lat + lon}").wait_for()
+    page.goto(f"{address}#/v/main/scene/0/v?view=data&m=50.01,10.02,20")
+    world = page.get_by_role("application", name="Map of v")
+    world.wait_for()
+    world.focus()
+    for key in ("+", "ArrowRight", "ArrowUp"):
+        former = page.url
+        page.keyboard.press(key)
+        page.wait_for_url(lambda url, former=former: url != former)
+        east, north = middle_in(page.url)
+        column, row = int(east / 120 * 2048), int((60 - north) / 120 * 1024)
+        page.get_by_text("Level ").wait_for(state="detached")
+        readout.get_by_text(f": {FINEST[row, column]:g}").wait_for()
+    page.mouse.move(box_of(world)[0] + 30, box_of(world)[1] + 30)
+    readout.get_by_text(": ").wait_for()
+
+
+def middle_in(url: str) -> tuple[float, float]:
+    """The centre of a map, which the address has."""
+    found = re.search(r"[?&]m=([-.\d]+),([-.\d]+),", url)
+    assert found
+    return float(found[1]), float(found[2])
+
+
+def box_of(element: Any) -> tuple[float, float]:
+    box = element.bounding_box()
+    return box["x"], box["y"]
 
 
 def test_choice_of_the_map_is_remembered(page: Any, address: str) -> None:

@@ -263,6 +263,12 @@ export const parsePoints = (text: string | undefined, shape: Shape): Point[] =>
     .filter((point) => point.length === shape.length && point.every((at, d) => at < nth(shape, d)))
     .slice(0, MOST_POINTS);
 
+/** The points without those that have the place of an earlier one along some dimensions: they have the same line. */
+export const distinct = (points: readonly Point[], dimensions: Shape): Point[] =>
+  points.filter(
+    (point, at) => points.findIndex((each) => dimensions.every((d) => each[d] === point[d])) === at,
+  );
+
 /** The dimension of the lines of points: as the address says, else of times, else one that the plane does not show. */
 export function lineDimension(
   shape: Shape,

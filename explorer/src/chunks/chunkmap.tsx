@@ -11,17 +11,7 @@ import { clamp, entryOf, f64, i32, nth, product, type Shape, u8 } from "../base/
 import type { Decoded } from "../cf/cf";
 import { type Cells, cellsOf, paintCells, type ShadeData, SHADES } from "./shades";
 import { ChunkKind, type ChunkTable } from "../format/types";
-import {
-  arrowOf,
-  Canvas,
-  canvasOf,
-  css,
-  Frame,
-  pointerIn,
-  usePointer,
-  useSize,
-  useWheel,
-} from "../page/canvas";
+import { arrowOf, Canvas, canvasOf, css, Frame, usePointer, useSize, useWheel } from "../page/canvas";
 import { type ArrayProps, valuesOf } from "../page/home";
 import { Choice, Facts, OnRequest, Wait, ZoomButtons } from "../page/parts";
 import { route, setQuery, useLoad } from "../page/state";
@@ -188,8 +178,7 @@ export function ChunkMap({ cells, image, choice, describe, onChoose }: MapProps)
   };
   const wide = scale * ratio;
 
-  const cellAt = (event: PointerEvent): number => {
-    const { x, y } = pointerIn(element, event);
+  const cellAt = ([x, y]: readonly [number, number]): number => {
     const [column, row] = [Math.floor((x - left) / wide), Math.floor((y - top) / scale)];
     const cell = row * cells.width + column;
     const isInside = column >= 0 && column < cells.width && row >= 0 && row < cells.height;
@@ -257,9 +246,9 @@ export function ChunkMap({ cells, image, choice, describe, onChoose }: MapProps)
   const pointer = usePointer({
     start: () => ({ left, top }),
     drag: (from, right, down) => setView({ scale, left: from.left + right, top: from.top + down }),
-    hover: (event) => setHover(cellAt(event)),
-    click: (event) => {
-      const cell = cellAt(event);
+    hover: (at) => setHover(cellAt(at)),
+    click: (at) => {
+      const cell = cellAt(at);
       if (cell >= 0) onChoose(cell);
     },
   });

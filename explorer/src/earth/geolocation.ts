@@ -1,8 +1,8 @@
 /** The places of the cells of a plane on Earth, and the cell at a place. Loaded with the first such plane. */
 
 import type { Axis } from "../array/axes";
-import { cellFinder } from "../array/slices";
-import { clamp, f64, firstWhere, i32, type Properties, u32 } from "../base/lists";
+import { type Box, cellFinder, type Slice } from "../array/slices";
+import { clamp, f64, firstWhere, i32, nth, type Properties, RADIANS, u32 } from "../base/lists";
 import type { Decoded } from "../cf/cf";
 import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
 import type { EarthReference, Sampling } from "./reference";
@@ -19,8 +19,8 @@ export interface Geolocation {
   place(column: number, row: number): Place;
   /** The cell at a place, as row * width + column; -1 if there is none. */
   find(longitude: number, latitude: number): number;
-  /** The cells are stations or samples, in one row: their names, and the lines between those of trajectories. */
-  readonly samples?: { readonly lines: readonly Place[][]; name(at: number): string | undefined };
+  /** The cells are stations or samples: their names along a dimension, and the lines of trajectories. */
+  readonly samples?: { readonly lines: readonly Place[][]; name(at: number, d: number): string | undefined };
 }
 
 /** The places of a plane, or the name of a system that this page does not know. */
@@ -77,35 +77,45 @@ function ofCrs(crs: Crs, x: Axis, y: Axis, mapping: Properties): Geolocation | u
   };
 }
 
-/** The places of the elements of `x`, of which the first one is the element `start` of the array. */
+/** The places of the elements of a part of an array. */
 export async function ofSampling(
-  { places, names, sizes, isTrajectory }: Sampling,
-  x: Axis,
-  { start, step }: Record<"start" | "step", number>,
+  { along, places, names, sizes, isTrajectory }: Sampling,
+  [x, y]: readonly [Axis, Axis],
+  { start, step }: Box,
+  { x: across }: Slice,
   read: Reading,
   readAll: (of: ArrayNode) => Promise<Decoded>,
 ): Promise<Geolocation> {
+  const [width, height] = [x.length, y.length];
   const [east = new Float64Array(), north = east] = await Promise.all(places.map(read));
   const [labels, rows] = await Promise.all([names && readAll(names), sizes && readAll(sizes)]);
   let end = 0;
   const ends = Float64Array.from((rows?.values ?? []) as Float64Array, (size) => (end += size || 0));
-  const place = (at: number): Place => [f64(east, at), f64(north, at)];
+  const place = (column: number, row: number): Place => [
+    f64(east, row * width + column),
+    f64(north, row * width + column),
+  ];
   /** The number of the station, or of the trajectory of a sample. */
-  const number = (at: number): number => {
-    const index = start + at * step;
+  const number = (at: number, d: number): number => {
+    const index = nth(start, d) + at * nth(step, d);
     return sizes ? firstWhere(ends.length, (row) => f64(ends, row) > index) : index;
   };
   const lines: Place[][] = [];
-  for (let at = 0; at < x.length && isTrajectory; at++) {
-    if (!at || (sizes && number(at) !== number(at - 1))) lines.push([]);
-    if (place(at).every(Number.isFinite)) lines.at(-1)?.push(place(at));
+  const isAcross = along.at(-1) === across; // the samples of a trajectory are in a row, or else in a column
+  const [many, long] = !isTrajectory ? [0, 0] : isAcross ? [height, width] : [width, height];
+  for (let line = 0; line < many; line++) {
+    for (let at = 0; at < long; at++) {
+      if (!at || (sizes && number(at, across) !== number(at - 1, across))) lines.push([]);
+      const spot = isAcross ? place(at, line) : place(line, at);
+      if (spot.every(Number.isFinite)) lines.at(-1)?.push(spot);
+    }
   }
-  const name = (at: number): string | undefined =>
-    labels && (sizes ? `${x.label(at)} of ${labels.label(number(at))}` : labels.label(number(at)));
-  return { name: "samples", width: x.length, height: 1, place, find: () => -1, samples: { lines, name } };
+  const name = (at: number, d: number): string | undefined =>
+    labels && d === along[0]
+      ? `${sizes ? `${x.label(at)} of ` : ""}${labels.label(number(at, d))}`
+      : undefined;
+  return { name: "samples", width, height, place, find: () => -1, samples: { lines, name } };
 }
-
-const RADIANS = Math.PI / 180;
 
 /** A place on a sphere with radius 1. */
 function onSphere(longitude: number, latitude: number): [number, number, number] {

@@ -11,7 +11,7 @@ import {
   type GeoPermissibleObjects,
   type GeoProjection,
 } from "d3-geo";
-import { clamp, entryOf, nth, type Shape } from "../base/lists";
+import { clamp, entryOf, nth, RADIANS, type Shape } from "../base/lists";
 import type { Place } from "./crs";
 import type { Geolocation } from "./geolocation";
 import { FONT, number } from "../page/text";
@@ -67,24 +67,26 @@ export type View = { readonly centre: Place; readonly span: number };
 /** Projections that turn in both directions. */
 const isRound = (name: string): boolean => name === "globe" || name === "local";
 export const SPHERE = { type: "Sphere" } as const;
-const RADIANS = Math.PI / 180;
 export const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 
+/** The places of all cells. */
+export const placesOf = ({ width, height, place }: Geolocation): Place[] =>
+  Array.from({ length: width * height }, (_, at) => place(at % width, Math.floor(at / width)));
+
 /** Places of a plane that a map frames, and its centre; without places if it is most of the world. */
-export function frame({ name, width, height, place, samples }: Geolocation): {
+export function frame(geolocation: Geolocation): {
   line?: GeoPermissibleObjects;
   centre: [number, number];
   isDisc: boolean;
 } {
-  const at = (across: number, down: number): [number, number] => {
-    const [east, north] = place(Math.round(across * (width - 1)), Math.round(down * (height - 1)));
-    return [east, clamp(north, -89, 89)];
-  };
-  const steps = samples ? Array.from({ length: width }, (_, step) => step / Math.max(1, width - 1)) : STEPS;
+  const { name, width, height, place, samples } = geolocation;
+  const at = (across: number, down: number): Place =>
+    place(Math.round(across * (width - 1)), Math.round(down * (height - 1)));
   const isPlace = (pair: Shape): boolean => pair.every(Number.isFinite);
-  const inside = steps
-    .flatMap((across) => (samples ? [0] : STEPS).map((down) => at(across, down)))
-    .filter(isPlace);
+  const all = samples
+    ? placesOf(geolocation)
+    : STEPS.flatMap((across) => STEPS.map((down) => at(across, down)));
+  const inside = all.filter(isPlace).map(([east, north]): Place => [east, clamp(north, -89, 89)]);
   let [x, y, z] = [0, 0, 0];
   for (const [east, north] of inside) {
     const [longitude, latitude] = [east * RADIANS, north * RADIANS];

@@ -1,15 +1,7 @@
 /** What the metadata say about the places of the cells of a plane on Earth. */
 
 import { isLatitude, isLongitude } from "../array/axes";
-import {
-  arrayNear,
-  attributes,
-  bandDimension,
-  coordinate,
-  dimensionName,
-  inherited,
-  isArray,
-} from "../array/nodes";
+import { arrayNear, arrays, attributes, bandDimension, coordinate, inherited } from "../array/nodes";
 import { parseSlice, type Query, type Slice } from "../array/slices";
 import { nth, type Properties, type Shape } from "../base/lists";
 import type { Geolocation } from "./geolocation";
@@ -26,8 +18,9 @@ export interface EarthReference {
 }
 
 /**
- * A dimension of stations or of samples along trajectories, by CF: each of its elements has a place, or `dimension` is
- * -1. `sizes` are the numbers of samples of trajectories that follow each other. `note` says what a map cannot show.
+ * Stations or samples along trajectories, by CF, each with a place. They are `along` a dimension, or along one of
+ * trajectories and then one of samples, or have no places. `sizes` are the numbers of samples of trajectories that
+ * follow each other. `note` says what a map cannot show.
  */
 export type Sampling = NonNullable<ReturnType<typeof samplingOf>>;
 
@@ -35,11 +28,19 @@ const APART = "A value of this ragged array has no place of its own: no map.";
 const INDEXED = "No lines: the repository has no row sizes of the trajectories.";
 const FEATURES = /^(point|profile|(timeseries|trajectory)(profile)?)$/i;
 
-/** The arrays in the group of an array, with some dimensions. */
-function membersOf(snapshot: Snapshot, { path }: ArrayNode, isFitting: (array: ArrayNode) => boolean) {
+/** The arrays in the group of an array, with a number of dimensions. */
+function membersOf(snapshot: Snapshot, { path }: ArrayNode, rank: number) {
   const group = parent(path);
-  return snapshot.nodes.filter(
-    (each): each is ArrayNode => isArray(each) && parent(each.path) === group && isFitting(each),
+  return arrays(snapshot).filter((each) => parent(each.path) === group && each.shape.length === rank);
+}
+
+/** The arrays with the longitudes and the latitudes of cells along the dimensions of an array. */
+function cellsOf(snapshot: Snapshot, node: ArrayNode, isFitting = (_: string | null) => true) {
+  const flat = membersOf(snapshot, node, 2).filter(({ dimensions }) =>
+    dimensions.every((each) => each && node.dimensions.includes(each) && isFitting(each)),
+  );
+  return [isLongitude, isLatitude].flatMap(
+    (test) => flat.find((array) => test(last(array.path), attributes(array))) ?? [],
   );
 }
 
@@ -50,8 +51,17 @@ export function samplingOf(snapshot: Snapshot, node: ArrayNode) {
   const named = typeof coordinates === "string" ? coordinates.split(/\s+/) : [];
   const isFeature = FEATURES.test(feature);
   if (!isFeature && !named.length) return undefined;
-  const lists = membersOf(snapshot, node, ({ shape }) => shape.length === 1);
+  const lists = membersOf(snapshot, node, 1);
   const isTrajectory = feature.toLowerCase().startsWith("trajectory");
+  const cells = isTrajectory ? cellsOf(snapshot, node) : [];
+  if (cells.length === 2) {
+    const [own = null, samples = null] = nth(cells, 0).dimensions;
+    const names = lists.find(
+      (each) => each.dimensions[0] === own && attributes(each)["cf_role"] !== undefined,
+    );
+    const along = [own, samples].map((name) => node.dimensions.indexOf(name));
+    return { along, places: cells, sizes: undefined, names, isTrajectory, note: "" };
+  }
   for (const [dimension, name] of node.dimensions.entries()) {
     const along = lists.filter(({ dimensions }) => name && dimensions[0] === name);
     const places = [isLongitude, isLatitude].flatMap(
@@ -66,7 +76,7 @@ export function samplingOf(snapshot: Snapshot, node: ArrayNode) {
     if ((!isPlaced && !sizes) || places.some(({ path }) => path === node.path)) continue;
     const isIndexed = along.some((each) => attributes(each)["instance_dimension"] !== undefined);
     return {
-      dimension: isPlaced ? dimension : -1,
+      along: isPlaced ? [dimension] : [],
       places,
       sizes,
       names: (sizes ? lists : along).find((each) => attributes(each)["cf_role"] !== undefined),
@@ -80,8 +90,9 @@ export function samplingOf(snapshot: Snapshot, node: ArrayNode) {
 /** The part that the address names, or the one that a view shows first. */
 export function sliceOf(snapshot: Snapshot, node: ArrayNode, shape: Shape, query: Query): Slice {
   if (query["x"] !== undefined) return parseSlice(shape, query);
-  const { dimension = -1 } = samplingOf(snapshot, node) ?? {};
-  if (dimension >= 0) return parseSlice(shape, { ...query, x: String(dimension), y: "none" });
+  const [first, second] = samplingOf(snapshot, node)?.along ?? [];
+  if (second !== undefined) return parseSlice(shape, { ...query, x: `${second}`, y: `${first}` });
+  if (first !== undefined) return parseSlice(shape, { ...query, x: `${first}`, y: "none" });
   const band = bandDimension(node);
   const [x, y] = [...shape.keys()].filter((d) => d !== band && nth(shape, d) > 1).reverse();
   return parseSlice(shape, band < 0 || y === undefined ? query : { x: `${x}`, y: `${y}`, ...query });
@@ -95,27 +106,19 @@ const codeOfText = (text: unknown): string | undefined =>
 
 export function earthReference(snapshot: Snapshot, node: ArrayNode, axes: Axes): EarthReference | undefined {
   const { x, y } = axes;
-  if (x < 0) return undefined;
-  if (y < 0) {
-    const sampling = samplingOf(snapshot, node);
-    return sampling?.dimension === x ? { isDegrees: false, sampling } : undefined;
-  }
+  const sampling = x < 0 ? undefined : samplingOf(snapshot, node);
+  if (sampling && [x, y].every((d) => d < 0 || sampling.along.includes(d)))
+    return { isDegrees: false, sampling };
+  if (y < 0) return undefined;
   const is = (test: typeof isLongitude, d: number): boolean => {
     const array = coordinate(snapshot, node, d);
     // The axes of a rotated pole are degrees, too
     const isRotated = String(array && attributes(array).standard_name).startsWith("grid_");
-    return array !== undefined && !isRotated && test(dimensionName(node, d), attributes(array));
+    return array !== undefined && !isRotated && test(node.dimensions[d] ?? "", attributes(array));
   };
   if (is(isLongitude, x) && is(isLatitude, y)) return { isDegrees: true };
-  const plane = new Set([node.dimensions[x], node.dimensions[y]]);
-  const flat = membersOf(
-    snapshot,
-    node,
-    ({ shape, dimensions }) => shape.length === 2 && dimensions.every((name) => name && plane.has(name)),
-  );
-  const cellsOf = (test: typeof isLongitude): ArrayNode | undefined =>
-    flat.find((array) => test(last(array.path), attributes(array)));
-  const [longitudes, latitudes] = [cellsOf(isLongitude), cellsOf(isLatitude)];
+  const plane = [node.dimensions[x], node.dimensions[y]];
+  const [longitudes, latitudes] = cellsOf(snapshot, node, (name) => plane.includes(name));
   const name = attributes(node)["grid_mapping"];
   const array =
     typeof name === "string" ? arrayNear(snapshot, node, nth(name.split(/[:\s]/, 1), 0)) : undefined;

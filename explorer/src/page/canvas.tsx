@@ -5,8 +5,10 @@ import type { JSX, VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { entryOf } from "../base/lists";
 
+type Size = Record<"width" | "height", number>;
+
 /** Size of an element, followed as it changes. */
-export function useSize<T extends HTMLElement>(): [{ current: T | null }, { width: number; height: number }] {
+export function useSize<T extends HTMLElement>(): [{ current: T | null }, Size] {
   const element = useRef<T>(null);
   const [size, setSize] = useState({ width: 0, height: 0 });
   useLayoutEffect(() => {
@@ -26,10 +28,13 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, { widt
   return [element, size];
 }
 
-/** The place of the pointer within an element, in pixels. */
-export function pointerIn(element: { current: Element | null }, event: MouseEvent): { x: number; y: number } {
-  const { left = 0, top = 0 } = element.current?.getBoundingClientRect() ?? {};
-  return { x: event.clientX - left, y: event.clientY - top };
+/** A place within an element, in pixels. */
+type Spot = readonly [x: number, y: number];
+
+/** The place of the pointer within the element whose event it is. */
+function spotOf({ clientX, clientY, currentTarget }: MouseEvent): Spot {
+  const { left, top } = (currentTarget as Element).getBoundingClientRect();
+  return [clientX - left, clientY - top];
 }
 
 /** Zooms with the wheel around the place of the pointer. */
@@ -41,8 +46,7 @@ export function useWheel(
     // Only a listener that is not passive may keep the page from scrolling
     const wheel = (event: WheelEvent): void => {
       event.preventDefault();
-      const { x, y } = pointerIn(element, event);
-      zoom(Math.exp(-event.deltaY * 0.002), x, y);
+      zoom(Math.exp(-event.deltaY * 0.002), ...spotOf(event));
     };
     const target = element.current as HTMLElement | null;
     target?.addEventListener("wheel", wheel, { passive: false });
@@ -60,14 +64,14 @@ type Handler = (event: PointerEvent & { readonly currentTarget: Element }) => vo
 
 interface Gestures<T> {
   /** What a drag begins with; undefined if none can begin here. */
-  start(event: PointerEvent): T | undefined;
-  drag(from: T, right: number, down: number, event: PointerEvent): void;
+  start(at: Spot): T | undefined;
+  drag(from: T, right: number, down: number, at: Spot): void;
   /** Two fingers move apart by a factor. */
-  pinch?(factor: number, event: PointerEvent): void;
+  pinch?(factor: number, at: Spot): void;
   drop?(): void;
   end?(): void;
-  click(event: PointerEvent): void;
-  hover(event: PointerEvent): void;
+  click(at: Spot): void;
+  hover(at: Spot): void;
 }
 
 /** What a pointer does on a canvas: it drags, clicks, or is over a place. */
@@ -88,7 +92,7 @@ export function usePointer<T>({ start, drag, pinch, drop, end, click, hover }: G
   return {
     onPointerDown: (event) => {
       fingers.current.set(event.pointerId, event);
-      const from = start(event);
+      const from = start(spotOf(event));
       if (from === undefined) return;
       own.current = { x: event.clientX, y: event.clientY, from, isMoved: false };
       event.currentTarget.setPointerCapture(event.pointerId);
@@ -98,17 +102,17 @@ export function usePointer<T>({ start, drag, pinch, drop, end, click, hover }: G
         const before = apart();
         fingers.current.set(event.pointerId, event);
         own.current = undefined;
-        return before && apart() ? pinch(apart() / before, event) : undefined;
+        return before && apart() ? pinch(apart() / before, spotOf(event)) : undefined;
       }
       const { current: at } = own;
       const [right, down] = [event.clientX - (at?.x ?? 0), event.clientY - (at?.y ?? 0)];
       if (at) at.isMoved ||= Math.hypot(right, down) > 4;
-      if (at?.isMoved) drag(at.from, right, down, event);
-      else hover(event);
+      if (at?.isMoved) drag(at.from, right, down, spotOf(event));
+      else hover(spotOf(event));
     },
     onPointerUp: (event) => {
       if (own.current?.isMoved) drop?.();
-      else if (own.current) click(event);
+      else if (own.current) click(spotOf(event));
       stop(event);
     },
     onPointerCancel: stop,
@@ -147,25 +151,28 @@ export function Canvas({ width, height, draw, keys, ...rest }: CanvasProps): VNo
   return <canvas ref={element} style={{ width: `${width}px`, height: `${height}px` }} {...rest} />;
 }
 
+type Pixels = Uint32Array<ArrayBuffer>;
+
+/** A canvas that is on no page. */
+export const emptyCanvas = (width: number, height: number): HTMLCanvasElement =>
+  Object.assign(document.createElement("canvas"), { width, height });
+
 /** Pixels as a canvas that another one draws, larger or smaller. */
-export function canvasOf(pixels: Uint32Array<ArrayBuffer>, width: number, height: number): HTMLCanvasElement {
-  const canvas = document.createElement("canvas");
-  canvas.width = width;
-  canvas.height = height;
-  canvas
-    .getContext("2d")
-    ?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), width, height), 0, 0);
+export function canvasOf(pixels: Pixels, width: number, height: number): HTMLCanvasElement {
+  const canvas = emptyCanvas(width, height);
+  const image = new ImageData(new Uint8ClampedArray(pixels.buffer), width, height);
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
   return canvas;
 }
 
-/** An image in whole multiples of its pixels: drawn smaller, with smoothing, its rows and columns have one size. */
-export function enlarged(image: HTMLCanvasElement, width: number, height: number): HTMLCanvasElement {
-  const canvas = document.createElement("canvas");
-  canvas.width = image.width * Math.ceil((width * devicePixelRatio) / image.width);
-  canvas.height = image.height * Math.ceil((height * devicePixelRatio) / image.height);
+/** Pixels in whole multiples: drawn smaller, with smoothing, their rows and columns have one size. */
+export function enlarged(pixels: Pixels, columns: number, rows: number, { width, height }: Size) {
+  const multiple = (cells: number, size: number): number =>
+    cells * Math.ceil((size * devicePixelRatio) / cells);
+  const canvas = emptyCanvas(multiple(columns, width), multiple(rows, height));
   const context = canvas.getContext("2d");
   if (context) context.imageSmoothingEnabled = false;
-  context?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  context?.drawImage(canvasOf(pixels, columns, rows), 0, 0, canvas.width, canvas.height);
   return canvas;
 }
 

@@ -8,6 +8,7 @@ import { nth } from "../base/lists";
 import { timeText } from "../cf/calendar";
 import type { Snapshot } from "../format/types";
 import type { Target } from "../page/home";
+import { emptyCanvas } from "../page/canvas";
 import { notice } from "../page/state";
 import { last, parent } from "../page/text";
 import type { PictureSet, Plane } from "./picture";
@@ -115,8 +116,15 @@ export function Copies({ base, ...shown }: PictureSet & { base: Target | undefin
       () => (notice.value = `Select and copy the text.`), // a frame may not write to the clipboard
     );
   };
-  const canvas = document.querySelector<HTMLCanvasElement>(".image canvas, .plot canvas");
-  const saveImage = (): void => canvas?.toBlob((blob) => blob && save(`${name}.png`, blob));
+  const canvases = (of: string): HTMLCanvasElement[] => [...document.querySelectorAll<HTMLCanvasElement>(of)];
+  const pair = canvases(".pair canvas");
+  const pictures = pair.length ? pair : canvases(".image canvas, .plot canvas").slice(0, 1);
+  const saveImage = (): void => {
+    const { width, height } = nth(pictures, 0); // those next to each other have one size
+    const all = emptyCanvas(width * pictures.length, height);
+    pictures.forEach((each, at) => all.getContext("2d")?.drawImage(each, at * width, 0));
+    all.toBlob((blob) => blob && save(`${name}.png`, blob));
+  };
   const lines = plane.isSummary || plane.bands ? [] : linesOf(reader.location, shown, base);
   return (
     <section class="column" aria-label="Copy as">
@@ -126,7 +134,7 @@ export function Copies({ base, ...shown }: PictureSet & { base: Target | undefin
             {title}
           </button>
         ))}
-        {canvas && <button onClick={saveImage}>PNG</button>}
+        {pictures.length > 0 && <button onClick={saveImage}>PNG</button>}
         {!plane.bands && (
           <button onClick={() => save(`${name}.csv`, new Blob([csvOf(plane, coordinates)]))}>CSV</button>
         )}

@@ -2,29 +2,11 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import {
-  axisOf,
-  type Coordinate,
-  type Coordinates,
-  differenceScale,
-  NUMBERS,
-  scaleOf,
-  useCoordinates,
-} from "../array/axes";
-import { type Limits, MAPS, robust } from "../array/colour";
-import {
-  arrayNear,
-  bandDimension,
-  costOf,
-  dimensionName,
-  isSlow,
-  levelFor,
-  levelsFrom,
-} from "../array/nodes";
+import { axisOf, type Coordinates, differenceScale, NUMBERS, scaleOf, useCoordinates } from "../array/axes";
+import { bandDimension, costOf, dimensionName, isSlow, levelFor, levelsFrom } from "../array/nodes";
 import {
   type Box,
   box,
-  boxShape,
   coarserSlice,
   finerSlice,
   parsePoints,
@@ -34,45 +16,23 @@ import {
   sliceQuery,
 } from "../array/slices";
 import { notFound } from "../base/errors";
-import { f64, nth, product } from "../base/lists";
-import type { Clock } from "../cf/calendar";
+import { f64, nth } from "../base/lists";
 import { type Decoded, withoutLost } from "../cf/cf";
 import type { Located } from "../earth/geolocation";
 import { type EarthReference, earthReference, samplingOf, sliceOf } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, type Target, valuesOf } from "../page/home";
-import {
-  Choice,
-  Entry,
-  Failure,
-  Loading,
-  Losses,
-  onDemand,
-  OnRequest,
-  Setting,
-  Sign,
-  type Titles,
-  Wait,
-} from "../page/parts";
+import { Choice, Failure, Loading, Losses, onDemand, OnRequest, Setting, Wait } from "../page/parts";
 import { resolve } from "../page/route";
 import { type Load, route, setQuery, snapshotOf, useLater, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, plural, short } from "../page/text";
 import { chooseMap, mapName, PROJECTIONS } from "./globe";
-import { limitOf, Picture, type PictureSet, type Plane } from "./picture";
-import {
-  aheadOf,
-  MEMORY,
-  nodeOf,
-  NOTHING,
-  samplePlaces,
-  together,
-  useStop,
-  useVersions,
-  VERSIONS,
-} from "./play";
+import { Picture, type PictureSet, type Plane } from "./picture";
+import { aheadOf, limitsOf, MEMORY, nodeOf, NOTHING, useStop, useVersions, VERSIONS } from "./play";
 import { ASK, Past } from "./points";
-import { Axes, Fixed, Slider } from "./sliders";
+import { Bands, ColourSettings, CompareWith } from "./settings";
+import { Axes, Fixed, Slider, useValidTime } from "./sliders";
 import { summaryOf } from "./summary";
 import { derivedStates } from "../versions/derived";
 
@@ -114,7 +74,13 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     const finer = node === full ? of : finerSlice(of, level.ratio, shape, full.shape);
     return { ...sliceQuery(shapeOf(full), finer), ...(start ? { i: finer.index.join(",") } : {}) };
   };
-  const most = slice.y < 0 ? MOST.line : MOST.image;
+  const reference = useMemo(
+    () => earthReference(snapshot, node, slice),
+    [snapshot, node.path, slice.x, slice.y],
+  );
+  const sides = [slice.x, slice.y].map((d) => shape[d] ?? 1);
+  const dots = Math.max(Math.sqrt(MOST.line), MOST.line / Math.min(...sides)); // along both axes of trajectories
+  const most = slice.y < 0 ? MOST.line : reference?.sampling ? Math.floor(dots) : MOST.image;
   const part = box(shape, slice, most);
   const band = base || isTable || slice.y < 0 ? -1 : bandDimension(node, slice.x, slice.y);
   const chosen =
@@ -168,7 +134,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
       : undefined) ?? { snapshot, node };
   const sliceAt = (place: number): Slice =>
     playing < 0 ? slice : { ...slice, index: slice.index.with(playing, place) };
-  const ahead = aheadOf(product(boxShape(part)));
+  const ahead = aheadOf(part);
   // What a frame depends on besides its place
   const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index, bands]);
   const frameAt = (place: number): Promise<Plane> =>
@@ -202,27 +168,22 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
       const found = nodeOf(version, node);
       if (found?.node.shape.join() !== node.shape.join())
         throw notFound(`The version ${compare} does not have this array with this shape.`);
-      return found && { name: compare, plane: await load(found, slice, most, signal) };
+      return { name: compare, plane: await load(found, slice, most, signal) };
     },
     [node.path, key, ask, compare && resolve(reader.repository, compare)],
     true,
   );
-  const isSummed = isLate && !bands.length && !base && !isPlaying && slice.y >= 0;
+  const isSummed = isLate && !bands.length && !base && !isPlaying && slice.y >= 0 && !reference?.sampling;
   const summary = useLoad(
     async (signal) => (isSummed ? summaryOf(array, slice, signal) : undefined),
     [snapshot, isSummed && key],
   );
-  const range = useLoad<{ limits: Limits; size: number } | undefined>(
+  const range = useLoad(
     async (signal) => {
       if (!isPlaying || ask) return undefined;
-      const places = samplePlaces(length, Math.max(1, Math.floor(ASK / cost)));
-      const planes = await Promise.all(
-        places.map(
-          async (place) => (await load(await targetAt(place), sliceAt(place), MOST.sample, signal)).values,
-        ),
-      );
-      const values = together(planes.filter((plane) => plane instanceof Float64Array));
-      return { limits: robust(values), size: places.length };
+      const planeAt = async (place: number): Promise<Plane> =>
+        load(await targetAt(place), sliceAt(place), MOST.sample, signal);
+      return limitsOf(length, ASK / cost, async (place) => (await planeAt(place)).values);
     },
     [playing, ask],
   );
@@ -236,8 +197,6 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
 
   const shown = picture.value ?? summary.value;
-  const placed = [snapshot, node.path, slice.x, slice.y];
-  const reference = useMemo(() => earthReference(snapshot, node, slice), placed);
   const region = shown && shown.node.path === node.path ? shown.box : part;
   const located = useLocated(array, reference, waiting ? undefined : coordinates, region, slice);
   const earth = located.value?.located;
@@ -261,9 +220,12 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const plan = JSON.stringify([full.path, slice.x, slice.y]);
   const isReduced = level.place > 0 || steps.length > 0 || isZoomed;
   const facts = { level, places, reference, isReduced, toQuery };
-  const next = shown && { ...array, ...facts, plan, plane: shown, full, shape, coordinates };
+  const pair = compare ? other.value : undefined;
+  const next = shown && { ...array, ...facts, plan, plane: shown, full, shape, coordinates, other: pair };
   const isPlaced = !reference || located.error || located.value?.key === JSON.stringify([node.path, region]);
-  if (next && isPlaced && shown.node.path === node.path) former.current = next;
+  // Both versions show the same part
+  const isPaired = !pair || other.error || JSON.stringify(pair.plane.box) === JSON.stringify(shown?.box);
+  if (next && isPlaced && isPaired && shown.node.path === node.path) former.current = next;
   const drawn = former.current?.plan === plan ? former.current : undefined;
   const [cell] = parsePoints(query["past"], full.shape);
   const past = cell ? { start: [...cell], stop: cell.map((at) => at + 1) } : box(full.shape, asked, Infinity);
@@ -281,7 +243,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
             label="Show"
             name="show"
             options={[
-              ["", slice.y >= 0 ? "image" : places ? "map" : "line"],
+              ["", places?.samples ? "map" : slice.y >= 0 ? "image" : "line"],
               ["table", "table"],
             ]}
           />
@@ -326,7 +288,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
                 aria-label="Only this version"
                 onClick={() => (setPlaying(NOTHING), setQuery({ ver: "" }, false))}
               >
-                <Sign>×</Sign>
+                ×
               </button>
             </Slider>
           )}
@@ -342,13 +304,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
       {compare && <Failure of={other} />}
       {shown && <Losses of={shown.lost} />}
       {drawn ? (
-        <Picture
-          {...drawn}
-          range={range.value?.limits}
-          difference={base !== undefined}
-          isBrief={isBrief}
-          other={compare ? other.value : undefined}
-        />
+        <Picture {...drawn} range={range.value?.limits} difference={base !== undefined} isBrief={isBrief} />
       ) : (
         !picture.error && (!ask || summary.busy) && <Loading what="values" />
       )}
@@ -378,26 +334,11 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         {steps.length > 0 &&
           !shown?.isSummary &&
           `One of ${steps.map(stepText).join(", ")}: zoom in for all. `}
-        {compare && other.value && `Left of the divider: this version; right: ${compare}. `}
+        {pair && !query["form"] && `Left of the divider: this version; right: ${compare}. `}
         {picture.busy && shown && !isPlaying ? "Loading…" : ""}
       </p>
     </div>
   );
-}
-
-/** The time for which a forecast is valid, by an array along the dimensions that a slice fixes. */
-function useValidTime({ reader, snapshot, node }: ArrayProps, { x, y, index }: Slice): string | undefined {
-  const fixed = node.dimensions.filter((name, d) => d !== x && d !== y && name !== "valid_time");
-  const time = arrayNear(snapshot, node, "valid_time", ({ dimensions }) =>
-    dimensions.every((name) => fixed.includes(name)),
-  );
-  const start = time?.dimensions.map((name) => index[node.dimensions.indexOf(name)] ?? 0) ?? [];
-  const load = async (signal: AbortSignal): Promise<string | undefined> => {
-    if (!time) return undefined;
-    const part = { start, stop: start.map((at) => at + 1) };
-    return `valid_time ${(await valuesOf({ reader, snapshot, node: time }, part, signal)).label(0)}`;
-  };
-  return useLoad(load, [snapshot, time?.path, start.join()], true).value;
 }
 
 function versionText({ repository }: Reader, id = ""): string {
@@ -412,9 +353,10 @@ function useLocated(
   reference: EarthReference | undefined,
   coordinates: Coordinates | undefined,
   part: Box,
-  { x, y }: Slice,
+  slice: Slice,
 ): Load<{ key: string; located: Located } | undefined> {
   const { node } = array;
+  const { x, y } = slice;
   const key = JSON.stringify([node.path, part]);
   return useLoad(
     async (signal) => {
@@ -424,80 +366,18 @@ function useLocated(
         valuesOf({ ...array, node: of }, undefined, signal);
       const read = async (cells: ArrayNode): Promise<Float64Array> => {
         const [across, down] = [x, y].map((d) => cells.dimensions.indexOf(node.dimensions[d] ?? null));
-        const cut = (list: number[]): number[] => cells.shape.map((_, d) => nth(list, d === across ? x : y));
+        const cut = (list: number[]): number[] =>
+          cells.dimensions.map((name) => nth(list, node.dimensions.indexOf(name)));
         const box = { start: cut(part.start), stop: cut(part.stop), step: cut(part.step) };
         const { values, shape } = await valuesOf({ ...array, node: cells }, box, signal);
         return plane(values as Float64Array, shape, across ?? -1, down ?? -1);
       };
-      const [across, down] = [axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y)];
+      const axes = [axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y)] as const;
       const { sampling } = reference;
-      const first = { start: part.start[x] ?? 0, step: part.step[x] ?? 1 };
-      if (sampling)
-        return { key, located: { places: await ofSampling(sampling, across, first, read, readAll) } };
-      return { key, located: await locate(reference, across, down, read) };
+      if (!sampling) return { key, located: await locate(reference, ...axes, read) };
+      return { key, located: { places: await ofSampling(sampling, axes, part, slice, read, readAll) } };
     },
     [reference, coordinates, key, x, y],
     true,
   );
 }
-
-/** The version that a divider shows next to this one. */
-function CompareWith({ reader: { repository } }: { reader: Reader }): VNode {
-  const value = route.value.query["with"] ?? "";
-  const enter = (text: string): string | void =>
-    text === "" || repository.row(resolve(repository, text)) >= 0
-      ? setQuery({ with: text }, false)
-      : `There is no branch, tag or commit ${text}.`;
-  const entry = { label: "Compare with", value, list: "versions", size: 10, placeholder: "main~1" };
-  return <Entry key={value} isEager {...entry} onEnter={enter} />;
-}
-
-type BandsProps = { of: Pick<Coordinate, "label"> | undefined; length: number; bands: readonly number[] };
-
-/** The bands of red, green and blue. */
-function Bands({ of, length, bands }: BandsProps): VNode {
-  const names = Array.from({ length }, (_, at) => of?.label(at) ?? String(at));
-  const usual = ["Red", "Green", "Blue"].map((colour, at) => {
-    const found = names.findIndex((name) => name.toLowerCase() === colour.toLowerCase());
-    return found < 0 ? at : found;
-  });
-  const choose = (next: readonly number[]): void => setQuery({ rgb: next.join() });
-  return (
-    <>
-      <button aria-pressed={bands.length > 0} onClick={() => choose(bands.length ? [] : usual)}>
-        Colours of three bands
-      </button>
-      {bands.map((band, at) => (
-        <Choice
-          key={at}
-          label={nth(["Red", "Green", "Blue"], at)}
-          value={String(band)}
-          options={names.map((name, which) => [String(which), name] as const)}
-          onSelect={(value) => choose(bands.with(at, Number(value)))}
-        />
-      ))}
-    </>
-  );
-}
-
-function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
-  const { query } = route.value;
-  const limit = (name: string, title: string): VNode => {
-    const enter = (text: string): string | void =>
-      text === "" || limitOf(text, clock) !== undefined
-        ? setQuery({ [name]: text })
-        : `"${text}" is not a ${clock ? "date" : "number"}.`;
-    const value = query[name] ?? "";
-    const entry = { label: title, value, size: clock ? 10 : 6, placeholder: "auto", onEnter: enter };
-    return <Entry key={value} isEager {...entry} {...(clock ? {} : { inputMode: "decimal" })} />;
-  };
-  return (
-    <>
-      <Setting label="Colours" name="map" options={COLOURS} />
-      {limit("lo", "from")}
-      {limit("hi", "to")}
-    </>
-  );
-}
-
-const COLOURS: Titles = [["", "automatic"], ...MAPS.map((name) => [name, name] as const)];

@@ -1,14 +1,16 @@
 /** What a picture of a plane has besides its cells: axes, a colour bar, points, and a divider of two versions. */
 
+import type { Signal } from "@preact/signals";
 import type { VNode } from "preact";
 import type { Axis, Scale } from "../array/axes";
 import { cssColour, type Limits } from "../array/colour";
 import { clamp, f64, u32 } from "../base/lists";
 import type { Place } from "../earth/crs";
+import type { View } from "../earth/projections";
 import { css } from "../page/canvas";
 import { fitted, FONT } from "../page/text";
 
-export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
+const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
 type Context = CanvasRenderingContext2D;
 const DIGIT = 8; // pixels, in the widest of the usual fonts
 // What an axis and a colour bar have besides their texts: ticks and title
@@ -29,8 +31,7 @@ export interface Bar extends Pick<Scale, "ticks"> {
 
 /** A point that a person chose. */
 export interface Mark {
-  readonly column: number;
-  readonly row: number;
+  readonly cell: number;
   readonly colour: string;
   readonly text: string;
 }
@@ -47,6 +48,10 @@ function upwards(context: Context, title: string, left: number, top: number, hei
   context.fillText(fit(context, title, height), 0, 0);
   context.restore();
 }
+
+/** Sets the colour, the font and the place of the texts that follow. */
+const write = (context: Context, textAlign: CanvasTextAlign, textBaseline: CanvasTextBaseline): void =>
+  void Object.assign(context, { fillStyle: css("text"), font: FONT, textAlign, textBaseline });
 
 /** The number of letters of the longest label. */
 const longest = (texts: readonly { readonly text: string }[]): number =>
@@ -73,10 +78,7 @@ export function drawBar(context: Context, { colours, limits, title, ticks }: Bar
   }
   context.strokeStyle = css("quiet");
   context.strokeRect(left - 0.5, top - 0.5, 15, height + 1);
-  context.fillStyle = css("text");
-  context.font = FONT;
-  context.textAlign = "left";
-  context.textBaseline = "middle";
+  write(context, "left", "middle");
   let edge = Infinity;
   for (const { value, text } of ticks(limits, Math.min(8, height / 36))) {
     const where = top + height * (1 - (value - limits[0]) / (limits[1] - limits[0]));
@@ -105,13 +107,11 @@ export function drawMark(context: Context, { colour, text }: Mark, x: number, y:
     context.lineWidth = width;
     context.stroke();
   }
+  write(context, "left", "bottom");
   context.font = `bold ${FONT}`;
-  context.textAlign = "left";
-  context.textBaseline = "bottom";
   context.lineWidth = 3;
   context.strokeStyle = css("page");
   context.strokeText(text, x + 7, y - 4);
-  context.fillStyle = css("text");
   context.fillText(text, x + 7, y - 4);
   context.restore();
 }
@@ -148,10 +148,16 @@ export function near(spots: readonly Place[], [x, y]: Place, reach: number): num
   return best;
 }
 
-/** The room for the texts of a vertical axis. */
-export function marginOf(axis: Axis): number {
-  const letters = longest([4, 10].flatMap((most) => labels(axis, most)));
-  return clamp(AXIS_SIDES + letters * DIGIT, MARGIN.left, 160);
+/** The room of a picture between the texts of its axes and its colour bar; `shape` is its width by its height. */
+export function roomOf(of: Bar, y: Axis, size: Record<"width" | "height", number>, shape?: number) {
+  const bar = narrowBar(of, size.width);
+  const letters = longest([4, 10].flatMap((most) => labels(y, most)));
+  const left = clamp(AXIS_SIDES + letters * DIGIT, MARGIN.left, 160);
+  let width = Math.max(10, size.width - left - bar);
+  let height = Math.max(10, size.height - MARGIN.top - MARGIN.bottom);
+  if (shape && width / height > shape) width = Math.max(40, height * shape);
+  else if (shape) height = Math.max(40, width / shape);
+  return { bar, left, top: MARGIN.top, width, height };
 }
 
 /** Places on an axis with their texts: round numbers where the axis has some, else even steps of the index. */
@@ -179,10 +185,7 @@ export function drawAxes(context: Context, x: Axis, y: Axis, { left, top, width,
   context.strokeStyle = css("quiet");
   context.lineWidth = 1;
   context.strokeRect(left - 0.5, top - 0.5, width + 1, height + 1);
-  context.fillStyle = css("text");
-  context.font = FONT;
-  context.textAlign = "center";
-  context.textBaseline = "top";
+  write(context, "center", "top");
   let edge = -Infinity;
   for (const { place: at, text } of labels(x, width / 90)) {
     const where = left + at * width;
@@ -193,8 +196,7 @@ export function drawAxes(context: Context, x: Axis, y: Axis, { left, top, width,
     context.fillText(text, where, top + height + 8);
   }
   context.fillText(fit(context, x.title, width), left + width / 2, top + height + 28);
-  context.textAlign = "right";
-  context.textBaseline = "middle";
+  write(context, "right", "middle");
   edge = -Infinity;
   for (const { place: at, text } of labels(y, height / 40)) {
     const where = top + at * height;
@@ -215,20 +217,20 @@ export interface Swipe {
   onShare(share: number, isAtRest: boolean): void;
 }
 
-/** Draws the picture of this version, and on the right of the divider that of the other one, if there is one. */
-export function drawSides(
+/** Draws this version, and on the right of the divider the other one, if there is one. */
+export function drawSides<T>(
   context: Context,
-  [own, other]: readonly [HTMLCanvasElement, HTMLCanvasElement | undefined],
+  [own, other]: readonly [T, T | undefined],
   share: number,
   { left, top, width, height }: Room,
-  draw: (image: HTMLCanvasElement) => void,
+  draw: (version: T) => void,
 ): void {
-  const side = (image: HTMLCanvasElement, from: number, to: number): void => {
+  const side = (version: T, from: number, to: number): void => {
     context.save();
     context.beginPath();
     context.rect(left + from * width, top, (to - from) * width, height);
     context.clip();
-    draw(image);
+    draw(version);
     context.restore();
   };
   side(own, 0, other ? share : 1);
@@ -273,12 +275,21 @@ export function Divider({ name, share, onShare, left, top, width, height }: Swip
   );
 }
 
+/** What pictures next to each other have in common: the cell whose value is shown, or -1, and the view of a map. */
+export interface Sight {
+  readonly cell: Signal<number>;
+  /** A view that is not at rest. */
+  readonly moved: Signal<View | "all" | undefined>;
+  /** The place on the screen of a map whose value is shown, and how far from it a station may be. */
+  readonly spot: { current: readonly [Place, number] | undefined };
+}
+
 /** A plane of values on the screen, and what a person does with it. */
 export interface PlaneProps extends Bar {
   readonly values: Float64Array;
   readonly marks: readonly Mark[];
   readonly swipe: Swipe | undefined;
-  onPlace(column: number, row: number): void;
+  readonly sight: Sight;
   /** A click or Enter. */
-  onChoose(column: number, row: number): void;
+  onChoose(cell: number): void;
 }

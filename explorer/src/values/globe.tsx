@@ -2,13 +2,13 @@
 
 import type { GeoProjection } from "d3-geo";
 import type { VNode } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo } from "preact/hooks";
 import { paint } from "../array/colour";
 import { clamp, entryOf, nth } from "../base/lists";
 import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
 import type { View } from "../earth/projections";
-import { arrowOf, Canvas, canvasOf, css, pointerIn, usePointer, useSize, useWheel } from "../page/canvas";
+import { arrowOf, Canvas, canvasOf, css, usePointer, useSize, useWheel } from "../page/canvas";
 import { stored } from "../page/home";
 import { type Titles, Wait, ZoomButtons } from "../page/parts";
 import { setQuery, useLoad } from "../page/state";
@@ -21,10 +21,11 @@ interface GlobeProps extends PlaneProps {
   readonly projection: string;
   /** Undefined for all of the plane. */
   readonly view: View | undefined;
-  /** A coarser picture around the plane. */
-  readonly backdrop: { readonly values: Float64Array; readonly places: Geolocation } | undefined;
-  /** The view has come to rest. */
-  onView(view: View | undefined, shown: readonly Place[]): void;
+  /** A coarser picture around the plane, also of the version on the right of the divider. */
+  readonly backdrop:
+    (Record<"values" | "other", Float64Array | undefined> & { readonly places: Geolocation }) | undefined;
+  /** The view has come to rest. Of maps next to each other, only one says so. */
+  onView?(view: View | undefined, shown: readonly Place[]): void;
 }
 
 export const PROJECTIONS: Titles = [
@@ -42,9 +43,6 @@ const REST = 200; // milliseconds after which a view is at rest
 const [WIDE, NARROWEST, WIDEST] = [130, 1e-3, 720]; // degrees
 const MAP = "frazil-map";
 
-const columnsOf = ({ width, place }: Geolocation): Place[] =>
-  Array.from({ length: width }, (_, at) => place(at, 0));
-
 /** The map that the address names, or else the one that a person chose last. */
 export const mapName = ({ proj }: Readonly<Record<string, string>>): string =>
   proj ?? stored("localStorage", MAP) ?? "";
@@ -58,48 +56,41 @@ export function Globe(props: GlobeProps): VNode {
   const earth = useLoad(() => import("../earth/projections"), []);
   return (
     <Wait of={earth} what="the map">
-      {(value) => <Sight {...props} earth={value} />}
+      {(value) => <World {...props} earth={value} />}
     </Wait>
   );
 }
 
-function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
-  const { earth, values, places, marks, limits, colours, title, backdrop, swipe } = props;
-  const { onPlace, onChoose, onView } = props;
+function World(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
+  const { earth, values, places, marks, limits, colours, title, backdrop, swipe, onChoose, onView } = props;
+  const { cell, moved, spot } = props.sight;
   const [element, size] = useSize<HTMLDivElement>();
-  const [moved, setMoved] = useState<View | "all" | undefined>(undefined);
-  const [isMoving, setMoving] = useState(false);
-  const [chosen, setChosen] = useState(-1);
   const part = useMemo(() => earth.frame(places), [places]);
   const bar = narrowBar(props, size.width);
   const [width, height] = [Math.max(10, size.width - bar), Math.max(10, size.height - 4)];
-  const stated = moved === "all" ? undefined : (moved ?? props.view);
+  const stated = moved.value === "all" ? undefined : (moved.value ?? props.view);
   const isWide = stated ? stated.span > WIDE : !part.line;
   const fitting = part.isDisc ? "globe" : isWide ? "natural" : "local";
   const name = entryOf(earth.PROJECTIONS, props.projection) ? props.projection : fitting;
-  const fit = useMemo(() => earth.fitting(name, part, { width, height }), [name, part, width, height]);
+  const whole = { left: 0, top: 0, width, height };
+  const fit = useMemo(() => earth.fitting(name, part, whole), [name, part, width, height]);
   const view = stated ?? fit;
-  const projection = useMemo(
-    () => earth.aim(name, view, { width, height }),
-    [name, ...view.centre, view.span, width, height],
-  );
+  const keys = [name, ...view.centre, view.span, width, height];
+  const projection = useMemo(() => earth.aim(name, view, whole), keys);
 
   useEffect(() => {
-    if (moved === undefined) return;
+    if (moved.value === undefined || !onView) return;
     const timer = setTimeout(() => {
-      setMoving(false);
       const shown = earth.STEPS.flatMap((across) =>
         earth.STEPS.map((down): Place => projection.invert?.([across * width, down * height]) ?? [NaN, NaN]),
       );
-      onView(moved === "all" ? undefined : moved, shown);
-      setMoved(undefined); // the address has it
+      onView(stated, shown);
+      moved.value = undefined; // the address has it
     }, REST);
     return () => clearTimeout(timer);
-  }, [moved]);
-  const show = (next: View): void => {
-    if (!next.centre.every(Number.isFinite)) return;
-    setMoving(true);
-    setMoved({ centre: [next.centre[0], clamp(next.centre[1], -90, 90)], span: next.span });
+  }, [moved.value]);
+  const show = ({ centre: [east, north], span }: View): void => {
+    if (Number.isFinite(east + north)) moved.value = { centre: [east, clamp(north, -90, 90)], span };
   };
   /** Moves what is at one place of the screen to another one. */
   const shift = (of: GeoProjection, span: number, right: number, down: number): void =>
@@ -107,17 +98,17 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
   const zoom = (factor: number, x = width / 2, y = height / 2): void => {
     const span = clamp(view.span / factor, NARROWEST, WIDEST);
     const fixed = projection.invert?.([x, y]);
-    const next = earth.aim(name, { centre: view.centre, span }, { width, height });
-    const spot = fixed && next(fixed);
-    if (spot?.every(Number.isFinite)) shift(next, span, x - spot[0], y - spot[1]);
+    const next = earth.aim(name, { centre: view.centre, span }, whole);
+    const end = fixed && next(fixed);
+    if (end?.every(Number.isFinite)) shift(next, span, x - end[0], y - end[1]);
     else show({ centre: view.centre, span });
   };
   useWheel(element, zoom);
 
-  const ratio = isMoving ? 1 / 3 : Math.min(devicePixelRatio || 1, 2);
+  const ratio = typeof moved.value === "object" ? 1 / 3 : Math.min(devicePixelRatio || 1, 2);
   const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
   const spots = useMemo(
-    () => places.samples && earth.spotsOf(projection, columnsOf(places)),
+    () => places.samples && earth.spotsOf(projection, earth.placesOf(places)),
     [projection, places],
   );
   // The cell at each pixel: of the plane; from -2 downwards of the picture around it
@@ -130,15 +121,14 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     });
     return found;
   }, [projection, places, backdrop?.places, ratio]);
-  const imageOf = (of: Float64Array): HTMLCanvasElement => {
-    const behind = backdrop?.values ?? new Float64Array();
-    const valueOf = (cell: number): number => (cell >= 0 ? of[cell] : behind[-2 - cell]) ?? NaN;
+  const chosen = spots ? cell.value : -1;
+  const imageOf = (of: Float64Array, behind: Float64Array | undefined): HTMLCanvasElement => {
+    const valueOf = (cell: number): number => (cell >= 0 ? of[cell] : behind?.[-2 - cell]) ?? NaN;
     return canvasOf(paint(Float64Array.from(cells, valueOf), limits, colours), columns, rows);
   };
-  const keys = [cells, backdrop?.values, limits[0], limits[1], colours];
-  const image = useMemo(() => imageOf(values), [values, ...keys]);
-  const other = useMemo(() => swipe && imageOf(swipe.values), [swipe?.values, ...keys]);
-  const whole = { left: 0, top: 0, width, height };
+  const own = [cells, backdrop?.values, limits[0], limits[1], colours];
+  const image = useMemo(() => imageOf(values, backdrop?.values), [values, ...own]);
+  const other = useMemo(() => swipe && imageOf(swipe.values, backdrop?.other), [swipe?.values, ...own]);
 
   const draw = (context: CanvasRenderingContext2D): void => {
     context.save();
@@ -157,44 +147,58 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     );
     context.restore();
     earth.drawLines(context, projection, view, { width, height }, css, places.samples?.lines);
-    if (spots) drawDots(context, spots, paint(values, limits, colours), chosen);
+    if (spots)
+      drawSides(context, [values, swipe?.values], swipe?.share ?? 1, whole, (of) =>
+        drawDots(context, spots, paint(of, limits, colours), chosen),
+      );
     context.restore();
-    const marked = marks.map(({ column, row }) => places.place(column, row));
+    const marked = marks.map(({ cell: at }) =>
+      places.place(at % places.width, Math.floor(at / places.width)),
+    );
     earth.spotsOf(projection, marked).forEach(([x, y], at) => drawMark(context, nth(marks, at), x, y));
     drawBar(context, props, { left: width + 16, top: 8, width: bar, height: height - 16 });
   };
-  const use = ([x, y]: Place, action: PlaneProps["onPlace"], reach = REACH): void => {
-    if (spots) {
-      const at = near(spots, [x, y], reach);
-      setChosen(at);
-      return at < 0 ? undefined : action(at, 0);
-    }
+  /** The cell at a place on the screen; -1 if there is none. */
+  const cellAt = ([x, y]: Place, reach: number): number => {
+    if (spots) return near(spots, [x, y], reach);
     const place = projection.invert?.([x, y]) ?? [NaN, NaN];
     // Beyond the edge of the Earth, a projection gives the place of another point
     const back = projection(place);
-    const cell = back && Math.hypot(back[0] - x, back[1] - y) < 1 ? places.find(...place) : -1;
-    if (cell >= 0) action(cell % places.width, Math.floor(cell / places.width));
+    return back && Math.hypot(back[0] - x, back[1] - y) < 1 ? places.find(...place) : -1;
   };
-  const spotOf = (event: PointerEvent): Place => Object.values(pointerIn(element, event)) as [number, number];
+  // Another map has another cell there
+  useLayoutEffect(() => void (spot.current && (cell.value = cellAt(...spot.current))), [projection, places]);
+  const choose = (at: Place, reach: number): void => {
+    const found = cellAt(at, reach);
+    if (found >= 0) onChoose(found);
+  };
   const pointer = usePointer({
     start: () => projection,
-    drag: (from, right, down) => shift(from, view.span, right, down),
-    pinch: (factor, event) => zoom(factor, ...spotOf(event)),
-    click: (event) => use(spotOf(event), onChoose),
-    hover: (event) => use(spotOf(event), onPlace),
+    drag: (from, right, down, at) => {
+      spot.current = [at, REACH];
+      shift(from, view.span, right, down);
+    },
+    pinch: (factor, at) => zoom(factor, ...at),
+    click: (at) => choose(at, REACH),
+    hover: (at) => {
+      spot.current = [at, REACH];
+      const found = cellAt(...spot.current);
+      if (found >= 0) cell.value = found;
+    },
   });
-  const all = (): void => (setMoving(false), setMoved("all"));
-  const middle: Place = [width / 2, height / 2];
+  const all = (): void => void (moved.value = "all");
   const key = (event: KeyboardEvent): void => {
     const arrow = arrowOf(event);
+    const middle: Place = [width / 2, height / 2];
     if (arrow) shift(projection, view.span, (-arrow[0] * width) / 8, (-arrow[1] * height) / 8);
     else if (event.key === "+" || event.key === "=") zoom(1.5);
     else if (event.key === "-") zoom(1 / 1.5);
     else if (event.key === "0") all();
-    else if (event.key === "Enter") use(middle, onChoose, Infinity);
+    else if (event.key === "Enter") choose(middle, Infinity);
     else return;
     event.preventDefault();
-    use(middle, onPlace, Infinity);
+    spot.current = [middle, Infinity];
+    if (event.key === "Enter") cell.value = cellAt(...spot.current);
   };
   const keysText = "Arrow keys move it, plus and minus zoom, zero shows all";
   return (

@@ -1,32 +1,13 @@
 /** A plane of values as an image with axes and a colour bar. */
 
 import type { VNode } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Axis } from "../array/axes";
 import { paint } from "../array/colour";
 import { clamp, f64, i32 } from "../base/lists";
-import {
-  arrowOf,
-  Canvas,
-  canvasOf,
-  css,
-  enlarged,
-  Frame,
-  pointerIn,
-  usePointer,
-  useSize,
-} from "../page/canvas";
-import {
-  Divider,
-  drawAxes,
-  drawBar,
-  drawMark,
-  drawSides,
-  MARGIN,
-  marginOf,
-  narrowBar,
-  type PlaneProps,
-} from "./drawing";
+import type { Place } from "../earth/crs";
+import { arrowOf, Canvas, css, enlarged, Frame, usePointer, useSize } from "../page/canvas";
+import { Divider, drawAxes, drawBar, drawMark, drawSides, type PlaneProps, roomOf } from "./drawing";
 
 interface ImageProps extends PlaneProps {
   readonly x: Axis;
@@ -37,66 +18,54 @@ interface ImageProps extends PlaneProps {
 }
 
 export function Image(props: ImageProps): VNode {
-  const { values, x, y, limits, colours, title, aspect, marks, swipe } = props;
-  const { onPlace, onChoose, onZoom } = props;
+  const { values, x, y, limits, colours, title, aspect, marks, swipe, onChoose, onZoom } = props;
+  const { cell } = props.sight;
   const [element, size] = useSize<HTMLDivElement>();
-  const [cursor, setCursor] = useState<{ column: number; row: number } | undefined>(undefined);
   const [drag, setDrag] = useState<{ x: number; y: number; toX: number; toY: number } | undefined>(undefined);
-  const { top } = MARGIN;
-  const left = marginOf(y);
-  const bar = narrowBar(props, size.width);
-  const room = {
-    width: Math.max(10, size.width - left - bar),
-    height: Math.max(10, size.height - top - MARGIN.bottom),
-  };
-  if (aspect) {
-    const shape = (x.length / y.length) * aspect;
-    if (room.width / room.height > shape) room.width = Math.max(40, room.height * shape);
-    else room.height = Math.max(40, room.width / shape);
-  }
+  const { bar, ...room } = roomOf(props, y, size, aspect && (x.length / y.length) * aspect);
+  const { left, top } = room;
   // Cells of one width are drawn as pixels that the canvas enlarges; others at the size of the screen
   const isDrawn = (x.edges && x.isUneven) || (y.edges && y.isUneven);
   const [columns, rows] = isDrawn ? [Math.round(room.width), Math.round(room.height)] : [x.length, y.length];
   const imageOf = (of: Float64Array): HTMLCanvasElement => {
     const pixels = paint(isDrawn ? onScreen(of, x, y, columns, rows) : of, limits, colours);
-    return enlarged(canvasOf(pixels, columns, rows), room.width, room.height);
+    return enlarged(pixels, columns, rows, room);
   };
   const keys = [x, y, limits[0], limits[1], colours, columns, rows, room.width, room.height];
   const image = useMemo(() => imageOf(values), [values, ...keys]);
   const other = useMemo(() => swipe && imageOf(swipe.values), [swipe?.values, ...keys]);
-  const place = (column: number, row: number): void => {
-    setCursor({ column, row });
-    onPlace(column, row);
-  };
+  const place = (column: number, row: number): number => (cell.value = row * x.length + column);
+  const [column, row] = [cell.value % x.length, Math.floor(cell.value / x.length)];
+  const isChosen = cell.value >= 0 && row < y.length;
+  useEffect(() => () => void (cell.value = -1), [x.length, y.length]); // it is another one in another part
   const key = (event: KeyboardEvent): void => {
-    if ((event.key === "Enter" || event.key === " ") && cursor) {
+    if ((event.key === "Enter" || event.key === " ") && isChosen) {
       event.preventDefault();
-      return onChoose(cursor.column, cursor.row);
+      return onChoose(cell.value);
     }
     const arrow = arrowOf(event);
     if (!arrow) return;
     event.preventDefault();
     const [right, down] = arrow;
-    const { column, row } = cursor ?? { column: 0, row: 0 };
     const step = event.shiftKey ? 10 : 1;
     const moved = (axis: Axis, at: number, by: number): number =>
       clamp(at + by * step * way(axis), 0, axis.length - 1);
-    place(moved(x, column, right), moved(y, row, down));
+    place(moved(x, isChosen ? column : 0, right), moved(y, isChosen ? row : 0, down));
   };
 
   const draw = (context: CanvasRenderingContext2D): void => {
     context.fillStyle = css("missing");
     context.fillRect(left, top, room.width, room.height);
-    drawSides(context, [image, other], swipe?.share ?? 1, { left, top, ...room }, (side) => {
+    drawSides(context, [image, other], swipe?.share ?? 1, room, (side) => {
       const [turnX, turnY] = isDrawn ? [1, 1] : [way(x), way(y)];
       context.translate(left + (turnX < 0 ? room.width : 0), top + (turnY < 0 ? room.height : 0));
       context.scale(turnX, turnY);
       context.drawImage(side, 0, 0, room.width, room.height);
     });
-    drawAxes(context, x, y, { left, top, ...room });
+    drawAxes(context, x, y, room);
     drawBar(context, props, { left: left + room.width + 16, top, width: bar, height: room.height });
     for (const mark of marks) {
-      const [across, down] = [x.centre(mark.column), y.centre(mark.row)];
+      const [across, down] = [x.centre(mark.cell % x.length), y.centre(Math.floor(mark.cell / x.length))];
       drawMark(context, mark, left + across * room.width, top + down * room.height);
     }
   };
@@ -112,39 +81,37 @@ export function Image(props: ImageProps): VNode {
     };
     const sorted = (one: number, other: number): number[] => [Math.min(one, other), Math.max(one, other)];
     if (drag) return frame("drag", [...sorted(drag.x, drag.toX), ...sorted(drag.y, drag.toY)], 0);
-    if (!cursor || cursor.column >= x.length || cursor.row >= y.length) return false;
-    return frame("chosen", [...x.sides(cursor.column), ...y.sides(cursor.row)], 6);
+    return isChosen && frame("chosen", [...x.sides(column), ...y.sides(row)], 6);
   };
   /** The place of the pointer, from 0 to 1 within the picture. */
-  const fractions = (event: PointerEvent): { x: number; y: number } => {
-    const { x: across, y: down } = pointerIn(element, event);
+  const fractions = ([across, down]: Place): { x: number; y: number } => {
     return { x: (across - left) / room.width, y: (down - top) / room.height };
   };
-  const inside = (event: PointerEvent): { x: number; y: number } | undefined => {
-    const at = fractions(event);
+  const inside = (spot: Place): { x: number; y: number } | undefined => {
+    const at = fractions(spot);
     return at.x >= 0 && at.y >= 0 && at.x <= 1 && at.y <= 1 ? at : undefined;
   };
-  const hover = (event: PointerEvent): void => {
-    const at = inside(event);
+  const hover = (spot: Place): void => {
+    const at = inside(spot);
     if (at) place(x.cell(at.x), y.cell(at.y));
   };
   const pointer = usePointer({
     start: inside,
-    drag: (from, _right, _down, event) => {
-      const to = fractions(event);
+    drag: (from, _right, _down, spot) => {
+      const to = fractions(spot);
       setDrag({ ...from, toX: clamp(to.x, 0, 1), toY: clamp(to.y, 0, 1) });
-      hover(event);
+      hover(spot);
     },
     drop: () => drag && onZoom(cellsBetween(x, drag.x, drag.toX), cellsBetween(y, drag.y, drag.toY)),
     end: () => setDrag(undefined),
-    click: (event) => {
-      const at = fractions(event);
-      onChoose(x.cell(at.x), y.cell(at.y));
+    click: (spot) => {
+      const at = fractions(spot);
+      onChoose(place(x.cell(at.x), y.cell(at.y)));
     },
     hover,
   });
   const keysText = "Arrow keys move the place whose value is shown; with Shift by ten";
-  const shown = marks.map(({ column, row, text }) => `${column} ${row} ${text}`).join();
+  const shown = marks.map(({ cell: at, text }) => `${at} ${text}`).join();
   return (
     <div
       ref={element}
@@ -162,7 +129,7 @@ export function Image(props: ImageProps): VNode {
         aria-hidden="true"
       />
       {before()}
-      {swipe && <Divider {...swipe} {...{ left, top, ...room }} />}
+      {swipe && <Divider {...swipe} {...room} />}
     </div>
   );
 }

@@ -1,9 +1,9 @@
 /** A plane or a line of values, with its readout, its numbers and the points of a person. */
 
-import { useSignal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import { aspect, axisOf, type Coordinates, full as withUnit, inCelsius, type Scale } from "../array/axes";
+import { aspect, type Axis, axisOf, type Coordinates, inCelsius, type Scale, withUnit } from "../array/axes";
 import {
   categoryTable,
   composite,
@@ -16,7 +16,16 @@ import {
   table,
 } from "../array/colour";
 import { attributes, dimensionName, type Level, title } from "../array/nodes";
-import { type Box, boxShape, parsePoints, type Point, type Slice, typedIndex } from "../array/slices";
+import {
+  type Box,
+  boxShape,
+  distinct,
+  lineDimension,
+  parsePoints,
+  type Point,
+  type Slice,
+  typedIndex,
+} from "../array/slices";
 import { clamp, f64, nth, type Shape } from "../base/lists";
 import { type Clock, periodOf, type Tick } from "../cf/calendar";
 import type { Place } from "../earth/crs";
@@ -28,7 +37,7 @@ import { css } from "../page/canvas";
 import type { ArrayProps } from "../page/home";
 import { route, setQuery } from "../page/state";
 import { last } from "../page/text";
-import type { Mark } from "./drawing";
+import type { Mark, Sight } from "./drawing";
 import { Globe, mapName } from "./globe";
 import { Image } from "./image";
 import { Lines, ValueTable } from "./lines";
@@ -73,6 +82,8 @@ export interface PictureSet extends ArrayProps {
   /** A part of it can have more values. */
   readonly isReduced: boolean;
   toQuery(slice: Slice): Record<string, string>;
+  /** The same plane of another version: on the right of a divider, or in a picture of its own. */
+  readonly other: { readonly name: string; readonly plane: Plane } | undefined;
 }
 
 interface PictureProps extends PictureSet {
@@ -80,8 +91,6 @@ interface PictureProps extends PictureSet {
   readonly range: Limits | undefined;
   readonly difference: boolean;
   readonly isBrief: boolean;
-  /** The same plane of another version, which a divider shows. */
-  readonly other: { readonly name: string; readonly plane: Plane } | undefined;
 }
 
 const COLOURS = ["red", "green", "blue"];
@@ -96,7 +105,9 @@ export function Picture(props: PictureProps): VNode {
   const { query } = route.value;
   const { values, box: part, slice, scale } = shownPlane;
   const isDegrees = reference?.isDegrees ?? false;
-  const place = useSignal<readonly [number, number] | undefined>(undefined);
+  const sight = useMemo((): Sight => {
+    return { cell: signal(-1), moved: signal(undefined), spot: { current: undefined } };
+  }, [plan, mapName(query)]);
   const lengths = boxShape(part);
   const width = slice.x < 0 ? 1 : nth(lengths, slice.x);
   const height = slice.y < 0 ? 1 : nth(lengths, slice.y);
@@ -104,32 +115,29 @@ export function Picture(props: PictureProps): VNode {
   const isTurned = useMemo(() => (earth?.isByCell ? goesNorth(earth) : undefined), [earth]);
   const samples = earth?.samples;
   const [x, y] = useMemo(() => {
-    const across = axisOf(node, coordinates, part, slice.x);
-    const label = (at: number): string => samples?.name(at) ?? across.label(at);
-    return [{ ...across, label }, axisOf(node, coordinates, part, slice.y, { isVertical: true, isTurned })];
+    const options = { isVertical: true, isTurned };
+    return [slice.x, slice.y].map((d, which) => {
+      const axis = axisOf(node, coordinates, part, d, which ? options : {});
+      return { ...axis, label: (at: number) => samples?.name(at, d) ?? axis.label(at) };
+    }) as [Axis, Axis];
   }, [node, coordinates, part, isTurned, samples]);
   const [share, setShare] = useState(Number(query["cut"] ?? 50) / 100);
-  const isSame = other && JSON.stringify(other.plane.box) === JSON.stringify(part);
-  const compared = isSame && other.plane.values instanceof Float64Array ? other.plane.values : undefined;
+  const compared = other?.plane.values instanceof Float64Array ? other.plane.values : undefined;
   // Both sides of a divider have the same colours
   const all = useMemo(
     () => (values instanceof Float64Array ? together([values, ...(compared ? [compared] : [])]) : undefined),
     [values, compared],
   );
-  // Most values of a difference are zero and say nothing about its size
-  const automatic = useMemo(
-    () => robust(all?.filter((value) => !difference || value !== 0) ?? new Float64Array()),
-    [all, difference],
-  );
-  // Meanings have colours by their place in the list; numbers without a meaning come last
-  const categories = useMemo(
-    () => scale.categories && all && allCategories(all, scale.categories),
-    [all, scale],
-  );
+  const [automatic, categories] = useMemo(() => {
+    // Most values of a difference are zero and say nothing about its size
+    const limits = robust(all?.filter((value) => !difference || value !== 0) ?? new Float64Array());
+    // Meanings have colours by their place in the list; numbers without a meaning come last
+    return [limits, scale.categories && all && allCategories(all, scale.categories)] as const;
+  }, [all, difference, scale]);
   const [painted, beside] = useMemo(() => {
     if (bands) {
       const own = bands.map((band): Limits => (node.dtype === "uint8" ? [0, 255] : robust(band)));
-      const others = isSame ? other.plane.bands : undefined;
+      const others = other?.plane.bands;
       return [composite(bands, own), others && composite(others, own)] as const;
     }
     const places = new Map(categories?.map((value, at) => [value, at]));
@@ -139,8 +147,8 @@ export function Picture(props: PictureProps): VNode {
   }, [values, compared, categories]);
   // All of the plane, around the part that a map shows
   const isWhole = slice.from.every((from, d) => from === 0 && slice.to[d] === shape[d]);
-  const version = [snapshot.id, ...slice.index.map((at, d) => at * nth(ratio, d))].join();
-  const now = earth && { plan, version, values: painted, places: earth, part, ratio };
+  const version = [snapshot.id, other?.name, ...slice.index.map((at, d) => at * nth(ratio, d))].join();
+  const now = earth && { plan, version, values: painted, other: beside, places: earth, part, ratio };
   const whole = useRef<typeof now>(undefined);
   if (isWhole && now) whole.current = now;
   const behind = whole.current?.plan === plan ? whole.current : undefined;
@@ -174,7 +182,8 @@ export function Picture(props: PictureProps): VNode {
     categories
       ? categories.map((value, at) => ({ value: at, text: scale.text(value) }))
       : scale.ticks(ends, most);
-  const placeText = (column: number, row: number): string => {
+  const placeText = (at: number): string => {
+    const [column, row] = [at % width, Math.floor(at / width)];
     const own = [
       slice.x >= 0 && `${dimensionName(node, slice.x)} ${x.label(column)}`,
       slice.y >= 0 && `${dimensionName(node, slice.y)} ${y.label(row)}`,
@@ -187,18 +196,19 @@ export function Picture(props: PictureProps): VNode {
       ? `${own} (${degrees(north, "NS")} ${degrees(longitude, "EW")})`
       : own;
   };
-  const bandsText = (of: readonly Float64Array[], at: number): string =>
-    of.map((band, which) => `${COLOURS[which]} ${withUnit(scale, f64(band, at))}`).join(", ");
-  const valueText = (value: number): string =>
-    withUnit(scale, value) + (difference ? "" : inCelsius(scale, value));
+  const valueText = (of: Plane, at: number): string => {
+    const text = (value: number | string | undefined): string =>
+      withUnit(of.scale, Number(value)) + (difference ? "" : inCelsius(of.scale, Number(value)));
+    if (!of.bands) return text(of.values[at]);
+    return of.bands.map((band, which) => `${COLOURS[which]} ${text(band[at])}`).join(", ");
+  };
   const readout = (): string => {
-    const [column, row] = place.value ?? [width, height];
-    if (column < width && row < height) {
-      const at = row * width + column;
-      if (bands) return `${placeText(column, row)}: ${bandsText(bands, at)}`;
-      const beside = compared && other ? `; ${other.name}: ${valueText(f64(compared, at))}` : "";
+    const at = sight.cell.value;
+    if (at >= 0 && at < values.length) {
       const what = isSummary ? "mean of the chunk " : "";
-      return `${placeText(column, row)}: ${what}${valueText(f64(values, at))}${beside}`;
+      const texts = [`${what}${valueText(shownPlane, at)}`];
+      if (other) texts.push(`${other.name}: ${valueText(other.plane, at)}`);
+      return `${placeText(at)}: ${texts.join("; ")}`;
     }
     if (query["show"] === "table") return "";
     const line = hasPoints ? "click for its line; " : "";
@@ -244,22 +254,27 @@ export function Picture(props: PictureProps): VNode {
     setQuery({ ...(isInside ? {} : toQuery({ ...slice, from, to })), m });
   };
   const isMap = earth !== undefined && mapName(query) !== "grid";
-  const hasLines = samples ? isMap && shape.some((length, d) => length > 1 && d !== slice.x) : slice.y >= 0;
+  const hasLines =
+    slice.y >= 0 || (samples && isMap && shape.some((length, d) => length > 1 && d !== slice.x));
   const hasPoints = hasLines && !bands && !difference && query["show"] !== "table" && !isBrief && !isSummary;
-  const points = hasPoints ? parsePoints(query["p"], full.shape) : [];
   const shownDimensions = [slice.x, slice.y].filter((d) => d >= 0);
-  /** The cell of a point; undefined outside of this part. */
-  const cellOf = (point: Point): readonly [column: number, row: number] | undefined => {
+  const isTime = (d: number): boolean => coordinates.get(d)?.clock !== undefined;
+  const along = lineDimension(full.shape, slice, isTime, query["along"]);
+  const ends = shownDimensions.filter((d) => d !== along); // a point has its line by its place along these
+  const points = hasPoints ? distinct(parsePoints(query["p"], full.shape), ends) : [];
+  const add = (point: Point): void => addPoint(points, point, ends);
+  /** The cell of a point; -1 outside of this part. */
+  const cellOf = (point: Point): number => {
     const [column = 0, row = 0] = shownDimensions.map((d) =>
       Math.round((Math.floor(nth(point, d) / nth(ratio, d)) - nth(part.start, d)) / nth(part.step, d)),
     );
-    return column >= 0 && column < width && row >= 0 && row < height ? [column, row] : undefined;
+    return column >= 0 && column < width && row >= 0 && row < height ? row * width + column : -1;
   };
-  const pointOf = (column: number, row: number): Point =>
+  const pointOf = (at: number): Point =>
     finest(
       slice.index.map((fixed, d) => {
-        if (d === slice.x) return indexOf(d, column);
-        return d === slice.y ? indexOf(d, row) : fixed;
+        if (d === slice.x) return indexOf(d, at % width);
+        return d === slice.y ? indexOf(d, Math.floor(at / width)) : fixed;
       }),
     );
   /** The element of the array in the middle of those that an element of the level stands for. */
@@ -268,52 +283,32 @@ export function Picture(props: PictureProps): VNode {
       Math.min(at * nth(ratio, d) + Math.floor(nth(ratio, d) / 2), nth(full.shape, d) - 1),
     );
   const marks: Mark[] = points.flatMap((point, which) => {
-    const [column, row] = cellOf(point) ?? [];
-    if (column === undefined || row === undefined) return [];
-    return [{ column, row, colour: pointColour(which), text: String(which + 1) }];
+    const cell = cellOf(point);
+    return cell < 0 ? [] : [{ cell, colour: pointColour(which), text: String(which + 1) }];
   });
   const onShare = (next: number, isAtRest: boolean): void => {
     setShare(next);
     if (isAtRest) setQuery({ cut: String(Math.round(100 * next)) });
   };
-  const choose = (column: number, row: number): void =>
-    void (hasPoints && addPoint(points, pointOf(column, row)));
-  const plane = {
-    values: painted,
-    marks,
-    swipe: beside && other && { name: other.name, values: beside, share, onShare },
-    limits,
-    colours: bands ? undefined : colours,
-    ticks: barTicks,
-    title: name,
-    onPlace: (column: number, row: number): void => void (place.value = [column, row]),
-    onChoose: choose,
-  };
+  const choose = (at: number): void => void (hasPoints && add(pointOf(at)));
+  const isPair = beside !== undefined && query["form"] === "pair";
+  const hasPlaces = earth !== undefined && !isDegrees && !samples;
   const typed = (text: string): Point | string => {
-    if (samples) {
-      const [name, label] = [dimensionName(node, slice.x), x.label];
-      const at = typedIndex(text, width, name, {
-        name,
-        label,
-        values: Array.from({ length: width }, (_, column) => label(column)),
-      });
-      return typeof at === "string" ? at : pointOf(at, 0);
-    }
-    const [one = "", other = ""] = text.split(/\s*[,;]\s*/);
-    if (earth && !isDegrees && !text.includes("#")) {
+    const parts = slice.y < 0 ? [text] : text.split(/\s*[,;]\s*(.*)/s);
+    const [one, other] = parts;
+    if (hasPlaces && !text.includes("#")) {
       const cell = earth.find(Number(one), Number(other));
-      if (cell >= 0) return pointOf(cell % width, Math.floor(cell / width));
+      if (cell >= 0) return pointOf(cell);
       return `No cell of this part of the grid is at longitude ${one}, latitude ${other}.`;
     }
     const index = [...slice.index];
-    for (const [part, d] of [
-      [one, slice.x],
-      [other, slice.y],
-    ] as const) {
-      const name = dimensionName(node, d);
-      const at = typedIndex(part, nth(shape, d), name, coordinates.get(d));
+    for (const [which, d] of shownDimensions.entries()) {
+      const [name, { label, length }] = [dimensionName(node, d), which ? y : x];
+      const isNamed = samples?.name(0, d) !== undefined;
+      const labels = { name, label, values: Array.from({ length }, (_, at) => label(at)) };
+      const at = typedIndex(parts[which] ?? "", nth(shape, d), name, isNamed ? labels : coordinates.get(d));
       if (typeof at === "string") return at;
-      index[d] = at;
+      index[d] = isNamed ? indexOf(d, at) : at;
     }
     return finest(index);
   };
@@ -321,7 +316,35 @@ export function Picture(props: PictureProps): VNode {
     `${dimensionName(node, d)} ${coordinates.get(d)?.label(Math.floor(nth(point, d) / nth(ratio, d))) ?? point[d]}`;
   const nameOf = (point: Point): string => {
     const cell = cellOf(point);
-    return cell ? placeText(...cell) : shownDimensions.map((d) => labelOf(point, d)).join(", ");
+    return cell < 0 ? shownDimensions.map((d) => labelOf(point, d)).join(", ") : placeText(cell);
+  };
+  const swipe = beside && other && !isPair ? { name: other.name, values: beside, share, onShare } : undefined;
+  /** The picture of a version: with a name one of two that are next to each other. */
+  const drawn = (of: Float64Array, caption?: string): VNode => {
+    const bar = { limits, ticks: barTicks, colours: bands ? undefined : colours };
+    const named = { ...bar, title: caption ? `${name} in ${caption}` : name };
+    const own = { ...named, values: of, swipe, marks, sight, onChoose: choose };
+    const backdrop = !isWhole && behind?.version === version ? behind : undefined;
+    const picture = isMap ? (
+      <Globe
+        key={`${full.path} ${mapName(query)}`}
+        {...own}
+        places={earth}
+        projection={mapName(query)}
+        view={viewOf(query["m"])}
+        backdrop={of === beside ? backdrop && { ...backdrop, values: backdrop.other } : backdrop}
+        {...(of === painted ? { onView: follow } : {})}
+      />
+    ) : (
+      <Image {...own} x={x} y={y} aspect={aspect(node, slice.y, x, y)} onZoom={zoom} />
+    );
+    if (!caption) return picture;
+    return (
+      <figure key={caption} class="column">
+        <figcaption class="text">{caption}</figcaption>
+        {picture}
+      </figure>
+    );
   };
   return (
     <>
@@ -333,20 +356,12 @@ export function Picture(props: PictureProps): VNode {
           series={series}
           title={name}
           scale={scale}
-          onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])}
+          onPlace={(index) => void (sight.cell.value = index ?? -1)}
         />
-      ) : isMap ? (
-        <Globe
-          key={`${full.path} ${mapName(query)}`}
-          {...plane}
-          places={earth}
-          projection={mapName(query)}
-          view={viewOf(query["m"])}
-          backdrop={isWhole || behind?.version !== version ? undefined : behind}
-          onView={follow}
-        />
+      ) : isPair ? (
+        <div class="pair">{[drawn(painted, "this version"), drawn(beside, other?.name)]}</div>
       ) : (
-        <Image {...plane} x={x} y={y} aspect={aspect(node, slice.y, x, y)} onZoom={zoom} />
+        drawn(painted)
       )}
       <Readout text={readout} />
       {!isBrief && !isSummary && !bands && (
@@ -354,20 +369,18 @@ export function Picture(props: PictureProps): VNode {
           values={values}
           scale={scale}
           difference={difference}
-          placeOf={(at) => placeText(at % width, Math.floor(at / width))}
-          onChoose={hasPoints ? (at) => choose(at % width, Math.floor(at / width)) : undefined}
+          placeOf={placeText}
+          onChoose={hasPoints ? choose : undefined}
         />
       )}
       {hasPoints && (
         <Points
-          {...{ reader, snapshot, slice, points, nameOf, typed }}
+          {...{ reader, snapshot, slice, points, along, add, nameOf, typed }}
           node={full}
           coordinates={new Map([...coordinates].filter(([d]) => ratio[d] === 1))}
           hasMean={scale.hasMean}
           hint={
-            earth && !isDegrees && !samples
-              ? "longitude, latitude"
-              : shownDimensions.map((d) => dimensionName(node, d)).join(", ")
+            hasPlaces ? "longitude, latitude" : shownDimensions.map((d) => dimensionName(node, d)).join(", ")
           }
         />
       )}

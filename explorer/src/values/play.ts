@@ -1,8 +1,10 @@
 /** Animations: the versions that can be played, how many frames are read ahead, and colours that stay. */
 
 import { useEffect } from "preact/hooks";
+import { robust } from "../array/colour";
 import { isArray } from "../array/nodes";
-import { nth } from "../base/lists";
+import { type Box, boxShape } from "../array/slices";
+import { nth, product } from "../base/lists";
 import type { ArrayNode, Progress, Repository, Snapshot } from "../format/types";
 import type { Target } from "../page/home";
 import { route, useLoad } from "../page/state";
@@ -52,9 +54,17 @@ export function nodeOf(snapshot: Snapshot, { id }: ArrayNode): Target | undefine
 export const MEMORY = 64e6; // bytes of frames
 const AHEAD = 3;
 
-/** How many frames are read ahead, by the number of values of one. */
-export const aheadOf = (values: number): number =>
-  Math.min(AHEAD, Math.max(0, Math.floor(MEMORY / (8 * values)) - 1));
+/** How many frames are read ahead, by the part that one shows. */
+export const aheadOf = (part: Box): number =>
+  Math.min(AHEAD, Math.max(0, Math.floor(MEMORY / (8 * product(boxShape(part)))) - 1));
+
+/** The limits of the colours of some of `length` frames, at most of `most`, and how many these are. */
+export async function limitsOf(length: number, most: number, valuesAt: (at: number) => Promise<unknown>) {
+  const places = samplePlaces(length, Math.max(1, Math.floor(most)));
+  const planes = await Promise.all(places.map(valuesAt));
+  const values = together(planes.filter((plane) => plane instanceof Float64Array));
+  return { limits: robust(values), size: places.length };
+}
 
 const SAMPLES = 8; // frames from which the colours come
 

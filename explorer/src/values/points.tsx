@@ -4,16 +4,8 @@ import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { axisOf, type Coordinates, NUMBERS, scaleOf } from "../array/axes";
 import { costOf, dimensionName, title } from "../array/nodes";
-import {
-  box as boxOf,
-  boxShape,
-  lineDimension,
-  MOST_POINTS,
-  parseSlice,
-  type Point,
-  type Slice,
-} from "../array/slices";
-import { f64, nth, type Shape, strides } from "../base/lists";
+import { box, boxShape, distinct, MOST_POINTS, parseSlice, type Point, type Slice } from "../array/slices";
+import { f64, nth, RADIANS, type Shape, strides } from "../base/lists";
 import type { ArrayNode } from "../format/types";
 import { css } from "../page/canvas";
 import { type ArrayProps, valuesOf } from "../page/home";
@@ -31,10 +23,12 @@ export const pointColour = (at: number): string => css(`lane${at % MOST_POINTS}`
 const write = (points: readonly Point[]): void =>
   setQuery({ p: points.map((point) => point.join(".")).join(",") }, false);
 
-export function addPoint(points: readonly Point[], point: Point): void {
-  if (points.some((each) => each.join() === point.join())) return;
-  if (points.length >= MOST_POINTS) notice.value = `There are ${MOST_POINTS} points. Remove one first.`;
-  else write([...points, point]);
+/** Adds a point, unless it has the place of another one along some dimensions. */
+export function addPoint(points: readonly Point[], point: Point, dimensions: Shape): void {
+  const all = distinct([...points, point], dimensions);
+  if (all.length === points.length) notice.value = "The line of this point is there already.";
+  else if (all.length > MOST_POINTS) notice.value = `There are ${MOST_POINTS} points. Remove one first.`;
+  else write(all);
 }
 
 /** Means over all dimensions but one, with weights along the dimension `across`. No value has no weight. */
@@ -60,15 +54,13 @@ export function meansAlong(
 
 /** The part that a picture shows, with its name, and the weights of its latitudes where these are known. */
 function partOf(node: ArrayNode, coordinates: Coordinates, slice: Slice, along: number) {
-  const part = boxOf(node.shape, slice, Infinity);
+  const part = box(node.shape, slice, Infinity);
   const plane = [slice.y, slice.x].filter((d) => d >= 0 && d !== along);
   const across = plane.find((d) => coordinates.get(d)?.isLatitude);
   const latitudes = across === undefined ? undefined : coordinates.get(across)?.values;
   const weights =
     across !== undefined && latitudes instanceof Float64Array
-      ? latitudes
-          .slice(part.start[across], part.stop[across])
-          .map((north) => Math.cos((north * Math.PI) / 180))
+      ? latitudes.slice(part.start[across], part.stop[across]).map((north) => Math.cos(north * RADIANS))
       : undefined;
   const label = (d: number, at: number): string => coordinates.get(d)?.label(at) ?? String(at);
   const ends = plane.map((d) => `${label(d, nth(part.start, d))} to ${label(d, nth(part.stop, d) - 1)}`);
@@ -80,6 +72,9 @@ interface PointsProps extends ArrayProps {
   readonly slice: Slice;
   readonly coordinates: Coordinates;
   readonly points: readonly Point[];
+  /** The dimension of the lines. */
+  readonly along: number;
+  add(point: Point): void;
   nameOf(point: Point): string;
   /** A typed place as a point, or a sentence why there is none. */
   typed(text: string): Point | string;
@@ -89,15 +84,14 @@ interface PointsProps extends ArrayProps {
 }
 
 export function Points(props: PointsProps): VNode {
-  const { snapshot, node, slice, coordinates, points, nameOf, typed, hint, hasMean } = props;
+  const { snapshot, node, slice, coordinates, points, along, nameOf, typed, hint, hasMean } = props;
   const { shape } = node;
   const { query } = route.value;
   const add = (text: string): string | void => {
     const point = text === "" ? `Write ${hint}; or # and an index for each.` : typed(text);
     if (typeof point === "string") return point;
-    addPoint(points, point);
+    props.add(point);
   };
-  const along = lineDimension(shape, slice, (d) => coordinates.get(d)?.clock !== undefined, query["along"]);
   const step = Math.max(1, Math.ceil(nth(shape, along) / LONGEST));
   // On the dimensions that the plane does not show, the sliders decide for all points
   const places = points.map((point) =>
@@ -114,13 +108,13 @@ export function Points(props: PointsProps): VNode {
     stop: stop.with(along, nth(shape, along)),
     step: start.map(() => 1).with(along, step),
   }));
-  const cost = boxes.reduce((sum, box) => sum + costOf(props, box).bytes, 0);
+  const cost = boxes.reduce((sum, each) => sum + costOf(props, each).bytes, 0);
   const [permit, setPermit] = useState(0);
   const isAsked = cost > ASK && cost > permit;
   const lines = useLoad(
     async (signal) => {
       if (isAsked || !boxes.length) return undefined;
-      const decoded = await Promise.all(boxes.map((box) => valuesOf(props, box, signal)));
+      const decoded = await Promise.all(boxes.map((each) => valuesOf(props, each, signal)));
       const first = nth(decoded, 0);
       return {
         scale: first.values instanceof Float64Array ? scaleOf(first) : NUMBERS,
@@ -134,14 +128,14 @@ export function Points(props: PointsProps): VNode {
     [snapshot, node.path, JSON.stringify(boxes), isAsked],
     true,
   );
-  const box = boxes[0] ?? { start: [], stop: [], step: [] };
-  const x = axisOf(node, coordinates, box, boxes.length ? along : -1);
+  const first = boxes[0] ?? { start: [], stop: [], step: [] };
+  const x = axisOf(node, coordinates, first, boxes.length ? along : -1);
   const scale = lines.value?.scale ?? NUMBERS;
   const series: Series[] = (lines.value?.lines ?? []).slice(0, boxes.length).map((values, at) => {
     const [point, colour] = [points[at], at < points.length ? pointColour(at) : css("text")];
     return { values, colour, title: point ? nameOf(point) : (mean?.name ?? "") };
   });
-  const length = boxShape(box)[along] ?? 0;
+  const length = boxShape(first)[along] ?? 0;
   const isReady = series.length === boxes.length && series.every(({ values }) => values.length === length);
   return (
     <section aria-label="Points" class="column">

@@ -2,12 +2,13 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import type { Coordinates } from "../array/axes";
-import { dimensionName } from "../array/nodes";
+import { arrayNear, dimensionName } from "../array/nodes";
 import { type Slice, sliceQuery, typedIndex } from "../array/slices";
 import { nth, type Shape } from "../base/lists";
 import type { ArrayNode } from "../format/types";
+import { type ArrayProps, valuesOf } from "../page/home";
 import { Choice, Entry, Sign, type Titles } from "../page/parts";
-import { setQuery } from "../page/state";
+import { setQuery, useLoad } from "../page/state";
 import { count } from "../page/text";
 
 interface FixedProps {
@@ -133,4 +134,22 @@ export function Axes({ node, grid, slice, line = false }: AxesProps): VNode {
       {choice("Down", "y", line || slice.y < 0 ? [["-1", "none (line)"]] : [])}
     </>
   );
+}
+
+/** The time for which a forecast is valid, by an array along the dimensions that a slice fixes. */
+export function useValidTime(
+  { reader, snapshot, node }: ArrayProps,
+  { x, y, index }: Slice,
+): string | undefined {
+  const fixed = node.dimensions.filter((name, d) => d !== x && d !== y && name !== "valid_time");
+  const time = arrayNear(snapshot, node, "valid_time", ({ dimensions }) =>
+    dimensions.every((name) => fixed.includes(name)),
+  );
+  const start = time?.dimensions.map((name) => index[node.dimensions.indexOf(name)] ?? 0) ?? [];
+  const load = async (signal: AbortSignal): Promise<string | undefined> => {
+    if (!time) return undefined;
+    const part = { start, stop: start.map((at) => at + 1) };
+    return `valid_time ${(await valuesOf({ reader, snapshot, node: time }, part, signal)).label(0)}`;
+  };
+  return useLoad(load, [snapshot, time?.path, start.join()], true).value;
 }
