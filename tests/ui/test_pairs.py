@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,12 @@ def test_colours_and_values_of_both(page: Any, address: str, kind: str) -> None:
                 assert (np.abs(found - expected) <= 2).all(-1).any(), (name, step, expected, found[0])
     page.reload()
     other.wait_for()
+    page.get_by_role("button", name="Copy as…").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="PNG").click()
+    size = struct.unpack(">II", Path(download.value.path()).read_bytes()[16:24])
+    one = this.locator("canvas").evaluate("canvas => [canvas.width, canvas.height]")
+    assert size == (2 * one[0], one[1])  # the picture has both
 
 
 def test_maps_move_together(page: Any, address: str) -> None:

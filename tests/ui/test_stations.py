@@ -331,6 +331,7 @@ def test_rules_of_axe_and_a_narrow_screen(page: Any, address: str) -> None:
             [("application", "Map of temperature"), ("img", "Line of temperature")],
         ),
         "trajectory": ("#/v/main/ragged/salt?view=data", [("application", "Map of salt")]),
+        "rectangle": ("#/v/main/tracks/salt?view=data&p=0.3", [("application", "Map of salt")]),
         "table": ("#/v/main/stations/t?view=data&show=table", [("rowheader", "Suva")]),
     }
     assert problems_of(page, address, views) == []
