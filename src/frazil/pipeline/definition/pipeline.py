@@ -393,9 +393,9 @@ class Pipeline:
         A small job takes as long as the shortest of them. Jobs of references are compared by their tasks.
         """
         jobs, total = job_metrics(repo, branch=self._tip(repo).branch), 0.0
-        written, tasks = (sum(getattr(each, name) for each in planned) for name in ("bytes", "tasks"))
+        all_bytes, all_tasks = (sum(getattr(each, name) for each in planned) for name in ("bytes", "tasks"))
         for is_ingest, size, measure in (
-            (True, written or tasks, "bytes_written" if written else "tasks"),
+            (True, all_bytes or all_tasks, "bytes_written" if all_bytes else "tasks"),
             (False, sum(each.bytes_read for each in rows), "bytes_read"),
         ):
             records = [each for each in jobs if (each["name"] == "ingest") == is_ingest and each.get(measure)]

@@ -28,8 +28,10 @@ def _paths_of(call: ResultCall, session: Session) -> set[str]:
     groups = {path.rpartition("/")[0] for path in sources}  # a result in the group of a source has its labels
     own = set[str]()
     for arrays in (results, own):  # coordinates, and then their bounds
-        named = coordinate_paths([array_info(session, path) for path in arrays if nodes.find_node(path) >= 0])
-        own |= {path for path in named if path.rpartition("/")[0] not in groups}
+        labels = coordinate_paths(
+            [array_info(session, path) for path in arrays if nodes.find_node(path) >= 0]
+        )
+        own |= {path for path in labels if path.rpartition("/")[0] not in groups}
     return {*results, *own, *tables, *call.states, *call.states.values()}
 
 

@@ -251,7 +251,7 @@ def family_notes(
     """
     problems = []
     codes, first, counts = np.unique(inspection.layout[family.files], return_index=True, return_counts=True)
-    described: dict[str, int] = {}
+    descriptions: dict[str, int] = {}
     changes: dict[tuple[str, str], dict[str, int]] = {}
     urls: dict[tuple[str, str], str] = {}
     for code in np.argsort(first).tolist():
@@ -269,16 +269,16 @@ def family_notes(
                     text = repr(attrs[at]) if at in attrs else "no value"
                     files[text] = files.get(text, 0) + int(counts[code])
                 else:
-                    described[f"{name}.{at}"] = described.get(f"{name}.{at}", 0) + int(counts[code])
+                    descriptions[f"{name}.{at}"] = descriptions.get(f"{name}.{at}", 0) + int(counts[code])
     for (name, at), files in changes.items():
         value = stored.get(name, family.layout.variables[name]).attrs.get(at)
-        kept = "no value" if value is None else repr(value)
+        first_text = "no value" if value is None else repr(value)
         where = "the repository" if name in stored else "the first file"
-        listed = ", ".join(f"{text} in {counted(count, 'file')}" for text, count in files.items())
-        text = f"{at} of {name} stays {kept}, as in {where}, but is {brief(listed)}"
+        texts = ", ".join(f"{text} in {counted(count, 'file')}" for text, count in files.items())
+        text = f"{at} of {name} stays {first_text}, as in {where}, but is {brief(texts)}"
         problems.append(Problem("attributes", text, urls[name, at], fatal=False))
-    if described:
-        text = f"{some_of(list(described))} differ in up to {counted(max(described.values()), 'file')}"
+    if descriptions:
+        text = f"{some_of(list(descriptions))} differ in up to {counted(max(descriptions.values()), 'file')}"
         problems.append(Problem("descriptions", f"{text}; earlier values stay", fatal=False))
     for name, chunks in (family.layout.virtual or {}).items():
         if isinstance(chunks, NotVirtual) and name in names:

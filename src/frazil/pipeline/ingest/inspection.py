@@ -263,7 +263,7 @@ MEANING: Final = (
 )
 
 
-def meant(variable: VariableSchema, attribute: str) -> Any:
+def effect_of(variable: VariableSchema, attribute: str) -> Any:
     """Return an attribute, None without it. NaN as a missing value of floats has no effect: None, too."""
     value = variable.attrs.get(attribute)
     return None if variable.dtype.kind == "f" and attribute in MISSING and value != value else value
@@ -277,7 +277,7 @@ def meaning(layout: FileLayout) -> tuple[Any, ...]:
         attrs = {
             each: value
             for each in MEANING
-            if (value := meant(variable, each)) is not None and not (converted and each in MISSING)
+            if (value := effect_of(variable, each)) is not None and not (converted and each in MISSING)
         }
         dtype = "number" if converted else native(variable.dtype)
         variables.append((name, repr((variable.dims, variable.shape, dtype, attrs))))
@@ -322,7 +322,7 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
             result.append((kind, f"{name} must be {dtypes[1]}, as in most files, got {dtypes[0]}"))
         for attribute in MEANING:
             # A Gregorian calendar of times is an own attribute of a file, and no part of its layout.
-            values = meant(variable, attribute), meant(other, attribute)
+            values = effect_of(variable, attribute), effect_of(other, attribute)
             if attribute == "calendar":
                 values = calendar_of(variable.attrs), calendar_of(other.attrs)
             if repr(values[0]) != repr(values[1]) and not (converted and attribute in MISSING):
