@@ -110,7 +110,6 @@ class ConflictError(IcechunkError):
 #: The message of a failed rebase names this number of conflicts, and this number of chunks of each.
 _CONFLICTS_NAMED: Final = 3
 _ADVICE: Final = "Rebase with a solver that decides them, or make the changes again in a new session"
-_DERIVED: Final = "/.frazil/derived/"
 _DERIVED_ADVICE: Final = (
     "Both sides have computed the same derived arrays: use frazil.pipeline.DerivedSolver() as the solver, "
     "and refresh them afterwards"
@@ -147,7 +146,7 @@ class RebaseFailedError(ConflictError):
         self.snapshot = snapshot
         self.conflicts: Final = list(conflicts)
         super().__init__(message=f"rebase failed on snapshot {snapshot}: {self._listing()}")
-        self.of_derived = any(getattr(each, "path", "").startswith(_DERIVED) for each in self.conflicts)
+        self.of_derived = any(getattr(each, "is_derived", False) for each in self.conflicts)
         advice = advice or (_DERIVED_ADVICE if self.of_derived else _ADVICE)
         self.with_remedy("{}", advice, shell="Run the command again")
         self.args: tuple[Any, ...] = (snapshot, self.conflicts)

@@ -11,6 +11,8 @@ from frazil.errors import ErrorKind, InvalidInputError
 
 #: The name of the groups that Frazil writes for itself, such as the ledger of an ingest.
 HIDDEN: Final = ".frazil"
+#: The group of the tables of derived arrays.
+DERIVED: Final = f"/{HIDDEN}/derived"
 
 
 def absolute(path: str) -> str:

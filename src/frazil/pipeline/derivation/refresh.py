@@ -183,7 +183,7 @@ class DerivedArrays(Summary):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ResultCall:
+class _Call:
     """The results of one call of an operation: the path below the target -> the present path.
 
     ``states`` are the paths of states, and those of their tables.
@@ -220,10 +220,10 @@ def _table_entry(document: bytes) -> tuple[str, Definition, str] | None:
     return None if definition is None else (str(attributes.get("place")), definition, definition.id)
 
 
-def all_calls(session: Session) -> tuple[list[ResultCall], list[str]]:
+def all_calls(session: Session) -> tuple[list[_Call], list[str]]:
     """Return the calls with results, and the paths of tables and states without a result."""
     nodes = session.workspace.node_table()
-    all_paths, calls, orphans = nodes.paths_list(), dict[tuple[str, str, int], ResultCall](), list[str]()
+    all_paths, calls, orphans = nodes.paths_list(), dict[tuple[str, str, int], _Call](), list[str]()
     turns = Counter[tuple[str, str, str]]()
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     names = [all_paths[row].rpartition("/")[2] for row in rows.tolist()]
@@ -245,7 +245,7 @@ def all_calls(session: Session) -> tuple[list[ResultCall], list[str]]:
         # The same call may run again after its results were moved.
         turn = turns[id_, definition.target, place] if is_result else 0
         turns[id_, definition.target, place] += is_result
-        call = calls.setdefault((id_, definition.target, turn), ResultCall(definition))
+        call = calls.setdefault((id_, definition.target, turn), _Call(definition))
         if is_result:
             call.outputs[place] = path
         else:
@@ -262,13 +262,13 @@ def definitions(session: Session) -> list[tuple[Definition, tuple[str, ...]]]:
     return [(call.definition, tuple(call.outputs.values())) for call in all_calls(session)[0]]
 
 
-def _calls(session: Session, paths: Sequence[str] | None) -> list[ResultCall]:
+def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
     """Return the calls with results at ``paths``, and those that these depend on, sources first."""
     calls, _ = all_calls(session)
     makers = {path: call for call in calls for path in call.outputs.values()}
-    ordered: dict[int, ResultCall] = {}
+    ordered: dict[int, _Call] = {}
 
-    def add(call: ResultCall, above: tuple[ResultCall, ...] = ()) -> None:
+    def add(call: _Call, above: tuple[_Call, ...] = ()) -> None:
         if id(call) in ordered or call in above:
             return
         for source in call.definition.sources:
@@ -294,7 +294,7 @@ class Refresh:
     edits: Edits
     options: BoundedRunOptions
 
-    def run_of(self, session: Session, call: ResultCall, hashes: ChunkHashes | None = None) -> BlockRun:
+    def run_of(self, session: Session, call: _Call, hashes: ChunkHashes | None = None) -> BlockRun:
         """Return the run of a call on the present sources. With ``hashes`` it only plans.
 
         Raises ``IcechunkError`` if the definition does not fit any more.
@@ -332,7 +332,7 @@ class Refresh:
         return run
 
 
-def _existing(call: ResultCall, plan: BlockPlan, session: Session) -> BlockPlan:
+def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
     """Return a plan with the results that still exist, in the layout of the first run."""
     outputs, coordinates = plan.outputs, coordinate_paths(plan.inputs)
     results = {*call.outputs.values(), *(each.path for each in outputs.temporary)}
@@ -638,7 +638,7 @@ class RefreshChain:
     only: frozenset[str] | None = None
     snapshot: str = ""
     dry_runs: Mapping[str, BlockRun] = field(default_factory=dict)
-    calls: list[ResultCall] = field(default_factory=list)
+    calls: list[_Call] = field(default_factory=list)
     run: BlockRun | None = None
 
     @staticmethod
@@ -662,7 +662,7 @@ class RefreshChain:
         self.calls = [each for each in calls if only is None or not only.isdisjoint(each.outputs.values())]
         return Tasks([])
 
-    def _prepare(self, call: ResultCall, session: Session, values: list[Any]) -> Tasks:
+    def _prepare(self, call: _Call, session: Session, values: list[Any]) -> Tasks:
         self._finish_call(session, values)
         dry_run = self.dry_runs.get(call.key) if session.snapshot_id == self.snapshot else None
         try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, cast, override
 
 from frazil.format.ids import id_to_text
-from frazil.pipeline.derivation.refresh import ResultCall, all_calls
+from frazil.pipeline.derivation.refresh import all_calls
 from frazil.pipeline.transform.arrays import TABLES, array_info, coordinate_paths
 from frazil.repository.session.conflicts import (
     Conflict,
@@ -19,20 +19,26 @@ from frazil.repository.session.session import Session
 from frazil.repository.session.workspace import Workspace
 
 
-def _paths_of(call: ResultCall, session: Session) -> set[str]:
-    """Return the arrays that a call writes: results with their coordinates, states, and the tables of all."""
-    nodes, results = session.workspace.node_table(), call.outputs.values()
-    ids = (bytes(nodes.ids[nodes.find_node(path)]) for path in results)
-    tables = {f"{TABLES}/{id_to_text(id_)}" for id_ in ids}
-    sources = {each.path_in(session) or "" for each in call.definition.sources}
-    groups = {path.rpartition("/")[0] for path in sources}  # a result in the group of a source has its labels
-    own = set[str]()
-    for arrays in (results, own):  # coordinates, and then their bounds
-        labels = coordinate_paths(
-            [array_info(session, path) for path in arrays if nodes.find_node(path) >= 0]
-        )
-        own |= {path for path in labels if path.rpartition("/")[0] not in groups}
-    return {*results, *own, *tables, *call.states, *call.states.values()}
+def _paths_of(session: Session, tables: Set[str]) -> set[str]:
+    """Return the results of the calls with one of the tables, their coordinates, states and tables."""
+    nodes, paths = session.workspace.node_table(), set[str]()
+    for call in all_calls(session)[0]:
+        results = call.outputs.values()
+        ids = (bytes(nodes.ids[nodes.find_node(path)]) for path in results)
+        own = {*(f"{TABLES}/{id_to_text(id_)}" for id_ in ids), *call.states.values()}
+        if own.isdisjoint(tables):
+            continue
+        paths |= {*results, *own, *call.states}
+        # A result in the group of a source has its coordinates, which stay as they are.
+        groups = {(each.path_in(session) or "").rpartition("/")[0] for each in call.definition.sources}
+        labels = set[str]()
+        for arrays in (results, labels):  # coordinates, and then their bounds
+            names = coordinate_paths(
+                [array_info(session, path) for path in arrays if nodes.find_node(path) >= 0]
+            )
+            labels |= {path for path in names if path.rpartition("/")[0] not in groups}
+        paths |= labels
+    return paths
 
 
 class DerivedSolver(RepeatingSolver):
@@ -40,6 +46,7 @@ class DerivedSolver(RepeatingSolver):
 
     A result that both sides changed is that of *theirs*, the branch that receives the changes, with all
     arrays of its call. It is behind where the sources of *ours* reach it, so call `refresh` after the merge.
+    Each merge needs a solver of its own.
 
     Args:
         others: Decides all other conflicts. Default: they stay undecided.
@@ -69,13 +76,11 @@ class DerivedSolver(RepeatingSolver):
 
     @override
     def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
-        tables = {each.path: each for each in conflicts if each.path.startswith(f"{TABLES}/")}
-        for side in (getattr(each, name) for each in [*tables.values()][:1] for name in ("theirs", "ours")):
-            session = cast("Session", side.session)
-            for call in all_calls(session)[0]:
-                paths = _paths_of(call, session)
-                if not paths.isdisjoint(tables):
-                    self._paths |= paths
+        tables = {each.path: each for each in conflicts if each.is_derived}
+        self._paths = set()
+        for each in [*tables.values()][:1]:  # the sides are those of all conflicts
+            for session in (each.theirs.session, each.ours.session):
+                self._paths |= _paths_of(cast("Session", session), tables.keys())
         is_derived = [each.path in self._paths for each in conflicts]
         rest = [each for each, derived in zip(conflicts, is_derived, strict=True) if not derived]
         answers = iter(self._others.solve(rest))

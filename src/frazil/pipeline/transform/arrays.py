@@ -25,7 +25,7 @@ from frazil.arguments import misfit
 from frazil.arrays.array import Array
 from frazil.errors import InvalidInputError
 from frazil.jobs.job import BoundedRunOptions
-from frazil.repository.paths import HIDDEN
+from frazil.repository.paths import DERIVED, HIDDEN
 from frazil.repository.session.session import Session
 
 type Shape = tuple[int, ...]
@@ -36,7 +36,7 @@ type Values = NDArray[Any]
 _VARIABLE: Final = 64
 SHARDING: Final = "sharding_indexed"
 #: The group of the tables of derived arrays. No operation reads them.
-TABLES: Final = f"/{HIDDEN}/derived"
+TABLES: Final = DERIVED
 #: The group of the states of reductions, at the paths of their results.
 STATES: Final = f"/{HIDDEN}/states"
 #: Codecs that serialize an array to bytes.

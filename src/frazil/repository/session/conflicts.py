@@ -28,6 +28,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkRef
 from frazil.format.snapshot import NodeTable
 from frazil.repository.catalog.version_info import ChunkType
+from frazil.repository.paths import DERIVED
 from frazil.repository.session.workspace import Workspace
 
 
@@ -225,6 +226,11 @@ class Conflict(Record, shown_as="conflicts.Conflict"):
     def conflicted_chunks(self) -> list[list[int]] | None:
         """The indices of the chunks, as lists. None for a conflict about the whole node."""
         return None if self.chunks is None else self.chunks.tolist()
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the node is a table of a derived array."""
+        return self.path.startswith(f"{DERIVED}/")
 
     @property
     def node_id(self) -> str | None:
