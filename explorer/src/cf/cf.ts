@@ -2,6 +2,7 @@
 
 import {
   f64,
+  hex,
   nth,
   placeAt,
   placesOf,
@@ -58,11 +59,22 @@ export function numberOf(value: unknown): number | undefined {
   return single.trim() === "" || Number.isNaN(plain) ? undefined : plain;
 }
 
-function fills(attributes: Properties): number[] {
-  const { _FillValue: fill, missing_value: missing } = attributes;
-  return [fill, ...(Array.isArray(missing) ? (missing as unknown[]) : [missing])]
-    .map(numberOf)
-    .filter((value) => value !== undefined);
+/** The elements that have no value, and how the attribute `_Unsigned` changes elements. */
+function missingOf(node: ArrayNode) {
+  const attributes = record(node.document.attributes);
+  const signed = reinterpreted(node, attributes);
+  const round = node.dtype === "float32" ? Math.fround : (value: number): number => value;
+  const markers = [attributes._FillValue, attributes.missing_value].flat().map(numberOf);
+  const fills = markers.filter((fill) => fill !== undefined && !Number.isNaN(fill)) as number[];
+  return { signed, missing: new Set(fills.map((fill) => round(signed ? signed(fill) : fill))) };
+}
+
+/** What attributes decide about the statistics of chunks, as `Meaning.context` of Frazil has it: 16 digits. */
+export async function missingDigest(node: ArrayNode): Promise<string | undefined> {
+  const { signed, missing } = missingOf(node);
+  const numbers = Float64Array.of(...[...missing].sort((a, b) => a - b), signed ? 1 : 0);
+  const hash = await globalThis.crypto?.subtle?.digest("SHA-256", numbers);
+  return hash && hex(new Uint8Array(hash, 0, 8));
 }
 
 /** The clock of an array of times: a data type of numpy, or numbers with units. */
@@ -160,11 +172,8 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const ticks = /^(datetime64|timedelta64)/.test(node.dtype);
   // the smallest integer is exact as a float, but an int64 near it is not
   if (ticks) for (let i = 0; i < values.length; i++) if (stored[i] === NOT_A_TIME) values[i] = NaN;
-  const signed = reinterpreted(node, attributes);
+  const { signed, missing } = missingOf(node);
   if (signed) for (let i = 0; i < values.length; i++) values[i] = signed(f64(values, i));
-  const round = node.dtype === "float32" ? Math.fround : (value: number): number => value;
-  const missing = new Set(fills(attributes).map((fill) => round(signed ? signed(fill) : fill)));
-  missing.delete(NaN);
   if (missing.size > 0)
     for (let i = 0; i < values.length; i++) if (missing.has(f64(values, i))) values[i] = NaN;
   withoutLost(values, region);

@@ -143,11 +143,7 @@ const statistic = (label: string, column: (of: Statistics) => Column): ShadeKind
         method <code>upkeep.build_statistics</code> of a repository stores them.
       </span>
     );
-    const notes = of.notes.map((note) => (
-      <span class="quiet" key={note}>
-        {note}. The file is ignored.
-      </span>
-    ));
+    const notes = of.notes.map((note) => <p key={note}>{note}. The file is ignored.</p>);
     return { ...shade, describe: (row) => describeStatistics(of, row), legend: [legend, rest, notes] };
   },
 });

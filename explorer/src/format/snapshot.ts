@@ -11,7 +11,6 @@ import type {
   ArrayNode,
   ChunkRef,
   ChunkStatistics,
-  ChunkTable,
   ManifestPart,
   Node,
   Progress,
@@ -250,8 +249,10 @@ export class SnapshotView implements Snapshot {
     return columns.finish();
   }
 
-  statistics(path: string, table: ChunkTable, signal?: AbortSignal): Promise<ChunkStatistics> {
-    return readStatistics(this.source, this.array(path), table as ChunkColumns, signal);
+  statistics(
+    ...[path, table, missing, signal]: Parameters<Snapshot["statistics"]>
+  ): Promise<ChunkStatistics> {
+    return readStatistics(this.source, this.array(path), table as ChunkColumns, missing, signal);
   }
 
   async chunk(path: string, coords: number[]): Promise<ChunkRef | undefined> {

@@ -18,6 +18,7 @@ const DIGIT = 2 ** 32;
 /** What a file says about the references of one array in one manifest. Columns: name, type of numpy, shape. */
 interface Header {
   readonly node: string;
+  readonly context: string;
   readonly rows: number;
   readonly tiles: number;
   readonly columns: readonly (readonly [name: string, dtype: string, shape: readonly number[]])[];
@@ -60,7 +61,7 @@ function columnsIn(header: Header, bytes: Uint8Array) {
 type Columns = ReturnType<typeof columnsIn>;
 
 /** Decodes the columns of an array; undefined if the file has none for it. */
-async function columnsOf(data: Uint8Array, { id, count }: Origin, nodeId: string) {
+async function columnsOf(data: Uint8Array, { id, count }: Origin, nodeId: string, missing?: string) {
   if (text(data.subarray(0, MAGIC.length)) !== MAGIC) throw new RangeError("other bytes");
   const body = data.subarray(BODY);
   // a page that is not from a secure place has no hashes
@@ -75,6 +76,7 @@ async function columnsOf(data: Uint8Array, { id, count }: Origin, nodeId: string
     const frame = body.subarray(start, start + header.size);
     start += header.size;
     if (idText(unhex(header.node), 0, 8) !== nodeId) continue;
+    if (missing && !header.context.endsWith(missing)) break; // of an array with other missing values
     if (header.rows !== count) throw new RangeError("other references");
     if (statedSize(frame) !== sizeOf(header, header.columns)) throw new RangeError("columns of another size");
     return columnsIn(header, await pool().zstd(frame));
@@ -117,11 +119,12 @@ function add(
   });
 }
 
-/** The statistics of the chunks of an array, in the order of its table. */
+/** The statistics of the chunks of an array with these `missing` values, in the order of its table. */
 export async function readStatistics(
   source: Source,
   node: ArrayNode,
   table: ChunkColumns,
+  missing?: string,
   signal?: AbortSignal,
 ): Promise<ChunkStatistics> {
   const column = (): Float64Array => new Float64Array(table.length).fill(NaN);
@@ -138,7 +141,7 @@ export async function readStatistics(
     const data = await source.get(key);
     if (!data?.length) return; // a server answers with an empty file
     try {
-      const columns = await columnsOf(data, origin, node.id);
+      const columns = await columnsOf(data, origin, node.id, missing);
       if (columns) add(out, columns, origin, sizeOf);
     } catch (error) {
       out.notes.push(formatError(key, error).message);

@@ -68,8 +68,8 @@ export interface Snapshot {
   node(path: string): Node | undefined;
   /** All references of an array as columns. Missing chunks have no row. */
   chunks(path: string, onProgress?: Progress): Promise<ChunkTable>;
-  /** What Frazil stored about the elements of the chunks of a table of `chunks`. */
-  statistics(path: string, table: ChunkTable, signal?: AbortSignal): Promise<ChunkStatistics>;
+  /** What Frazil stored about the chunks of a table of `chunks`, for missing values with the digest `missing`. */
+  statistics(path: string, of: ChunkTable, missing?: string, signal?: AbortSignal): Promise<ChunkStatistics>;
   /** The manifests of an array. Without a request. */
   manifests(path: string): readonly ManifestPart[];
   /** One reference, with as few requests as possible. */

@@ -4,7 +4,7 @@ import { scaleOf } from "../array/axes";
 import { gridShape, withAttributes } from "../array/nodes";
 import type { Slice } from "../array/slices";
 import { nth, record, u32 } from "../base/lists";
-import type { Decoded } from "../cf/cf";
+import { type Decoded, missingDigest } from "../cf/cf";
 import type { ChunkTable } from "../format/types";
 import type { ArrayProps } from "../page/home";
 
@@ -20,7 +20,8 @@ export async function statisticsOf(
   table: ChunkTable,
   signal: AbortSignal,
 ) {
-  const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
+  const missing = await missingDigest(node);
+  const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, missing, signal);
   // They leave out fill values, and a mean can be equal to one.
   const { _FillValue, missing_value: _missing, ...attributes } = record(node.document["attributes"]);
   const plain = withAttributes(node, attributes);
@@ -56,14 +57,6 @@ export async function summaryOf(array: ArrayProps, slice: Slice, signal: AbortSi
   const step = chunkShape.map((length, d) => (d === slice.x || d === slice.y ? length : 1));
   const start = step.map((length, d) => (size(d) > 1 ? Math.floor(length / 2) : nth(slice.index, d)));
   const stop = start.map((at, d) => at + (size(d) - 1) * nth(step, d) + 1);
-  const whole = { ...slice, from: node.shape.map(() => 0), to: node.shape };
-  return {
-    node,
-    values,
-    box: { start, stop, step },
-    slice: whole,
-    scale: scaleOf(mean),
-    lost: [],
-    isSummary: true,
-  };
+  const shown = { node, values, box: { start, stop, step }, scale: scaleOf(mean), lost: [], isSummary: true };
+  return { ...shown, slice: { ...slice, from: node.shape.map(() => 0), to: node.shape } };
 }

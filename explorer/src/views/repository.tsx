@@ -141,13 +141,10 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
     <Section title={title}>
       <Wait of={answer} what="the answer of the server">
         {(value) => {
-          if (Array.isArray(value) || !value || typeof value !== "object") return <Items of={value} />;
-          if (name === "status") return <Items of={record(value)["leases"]} />;
-          return (
-            <Facts
-              rows={Object.entries(record(value)).map(([key, item]) => [words(key), <Items of={item} />])}
-            />
-          );
+          const shown = name === "status" ? record(value)["leases"] : value;
+          const items = Object.entries(record(shown));
+          if (!items.length) return <Items of={shown} />;
+          return <Facts rows={items.map(([key, item]) => [words(key), <Items of={item} />])} />;
         }}
       </Wait>
     </Section>

@@ -318,6 +318,12 @@ def write_statistics(folder: Path) -> None:
         "large": (rng.integers(-(2**62), 2**62, (20, 14)), {}),
         "shards": (rng.integers(0, 250, (20, 14), "u1"), {}),
         "time": (np.sort(rng.integers(0, 9999, 50)), {"units": "hours since 2020-01-01"}),
+        "unsigned": (rng.integers(-128, 128, (20, 14), "i1"), {"_Unsigned": "true", "_FillValue": -1}),
+        "literals": (
+            rng.choice(np.array([0.1, 1e20, 3.0, 5.5], "f4"), (20, 14)),
+            {"_FillValue": 1e20, "missing_value": [0.1, "NaN"]},
+        ),
+        "refilled": (rng.integers(0, 3, (20, 14), "i4"), {"_FillValue": 1}),
     }
     for is_on in (False, True):
         config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=is_on))
@@ -334,10 +340,13 @@ def write_statistics(folder: Path) -> None:
                     store, name=name, data=values, chunks=chunks, attributes=attributes, **options
                 )
     repo.upkeep.build_statistics(paths=["/shards"])
+    with repo.transaction("main", message="another fill value") as store:
+        zarr.open_array(store, path="refilled").attrs["_FillValue"] = 2
     expected: dict[str, dict[str, list[float | None] | None]] = {}
     for name, (values, attributes) in arrays.items():
-        data = values.astype("f8")
-        data[data == attributes.get("_FillValue", np.inf)] = np.nan
+        data = (values.view("u1") if name == "unsigned" else values).astype("f8")
+        missing = {"unsigned": [255], "literals": np.array([0.1, 1e20], "f4")}
+        data[np.isin(data, missing.get(name, [attributes.get("_FillValue", np.inf)]))] = np.nan
         size = {"time": (8,), "shards": (6, 6)}.get(name, (3, 6))
         facts_of = expected[f"/{name}"] = {}
         for at in np.ndindex(*(-(-n // m) for n, m in zip(values.shape, size, strict=True))):
@@ -345,6 +354,7 @@ def write_statistics(folder: Path) -> None:
             part = data[region]
             key, rows = ",".join(map(str, at)), region[0]
             is_known = name == "shards" or rows.stop <= (32 if name == "time" else 12)
+            is_known &= name != "refilled"
             some = part[~np.isnan(part)]
             facts = [float(each) for each in (some.min(), some.max(), some.mean())]
             facts_of[key] = [*facts, float(np.isnan(part).mean())] if is_known else None

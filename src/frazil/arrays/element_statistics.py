@@ -55,7 +55,8 @@ class Meaning:
     """What the elements of an array mean for statistics.
 
     Attributes:
-        context: The digest of everything that decides about the statistics of stored bytes.
+        context: The digest of everything that decides about the statistics of stored bytes, 16 bytes. Its
+            second half is the digest of what attributes decide, which other readers can make of the attributes.
         kind: The kind of the columns: ``f``, ``i`` or ``u``.
         coding: How elements become values.
         is_wanted: What the array says about statistics of new chunks; None if it says nothing.
@@ -97,9 +98,20 @@ def meaning_of(document: bytes) -> Meaning | None:
         grid if grid["name"] == "regular" else grid["name"],
         *(repr(coding.fills), str(coding.unsigned)),
     )
-    context = sha256(json.dumps(parts, sort_keys=True).encode()).digest()[:16]
+    context = sha256(json.dumps(parts, sort_keys=True).encode()).digest()[:8] + _missing_digest(coding)
     wish = attributes.get(STATISTICS_ATTRIBUTE)
     return Meaning(context, KINDS[dtype.kind], coding, wish if isinstance(wish, bool) else None)
+
+
+def _missing_digest(coding: Coding) -> bytes:
+    """Return the digest of the missing elements as sorted float64, and of a 1 for ``_Unsigned``: 8 bytes."""
+    stored = coding.dtype.newbyteorder("=")
+    # + 0.0: zeros have one sign.
+    missing = {float(_numbers(coding, np.asarray(fill, stored))) + 0.0 for fill in coding.fills}
+    if coding.is_time:
+        missing.discard(float(_NAT))  # not of an attribute
+    numbers = [*sorted(each for each in missing if each == each), float(coding.unsigned is not None)]
+    return sha256(np.array(numbers, "<f8").tobytes()).digest()[:8]
 
 
 def has_meaning(document: bytes, path: str, *, required: bool = False) -> bool:
