@@ -55,8 +55,8 @@ class Meaning:
     """What the elements of an array mean for statistics.
 
     Attributes:
-        context: The digest of everything that decides about the statistics of stored bytes, 16 bytes. Its
-            second half is the digest of what attributes decide, which other readers can make of the attributes.
+        context: The digest of everything that decides about the statistics of stored bytes, 16 bytes. The
+            second half is of what attributes decide: other readers can make it of the attributes.
         kind: The kind of the columns: ``f``, ``i`` or ``u``.
         coding: How elements become values.
         is_wanted: What the array says about statistics of new chunks; None if it says nothing.

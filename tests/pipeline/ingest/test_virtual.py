@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xarray as xr
 from tests.pipeline.ingest import netcdf_files as nc
@@ -90,6 +91,33 @@ def test_variables_without_references_are_named(tmp_path: Path) -> None:
     nc.write(Path(paths[1]), range(3, 6), chunks=(2, 3, 4), compression="lzf")
     report = nc.inspect_files(paths, virtual=True)
     assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
+
+
+@pytest.mark.parametrize(
+    ("dims", "first", "second"),
+    [((), "a", "a"), ((), "a", "longer"), (("lat",), ["a", "", "é"], ["a", "", "é"])],
+)
+def test_texts_of_a_file_are_copied(dims: tuple[str, ...], first: Any, second: Any, tmp_path: Path) -> None:
+    """HDF5 has texts of variable length in a heap of the file, where no reference finds them."""
+    paths = nc.daily_files(tmp_path / "days", 2, chunks=(2, 3, 4))
+    for path, texts in zip(paths, (first, second), strict=True):
+        xr.Dataset({"station": (dims, np.array(texts, object))}).to_netcdf(path, mode="a", engine="netcdf4")
+    request: dict[str, Any] = {"virtual": True, "containers": [nc.container(tmp_path / "days")]}
+    repo = nc.repository(tmp_path / "repo")
+    nc.ingest(paths[:1], repo, **request)
+    result = nc.ingest(paths[1:], repo, mode="append", **request)
+    assert result.version.session().chunk_type("/tas", [0, 0, 0]) == frazil.ChunkType.virtual
+    stored = nc.stored_dataset(result.version)
+    assert stored.station.values.tolist() == (first if first == second else 4 * [first] + 4 * [second])
+
+
+def test_texts_of_steps_cannot_be_references(tmp_path: Path) -> None:
+    (path,) = nc.daily_files(tmp_path / "days", 1, chunks=(2, 3, 4))
+    names = ("time", np.array(list("abcd"), object))
+    xr.Dataset({"name": names}).to_netcdf(path, mode="a", engine="netcdf4")
+    request: dict[str, Any] = {"virtual": True, "containers": [nc.container(tmp_path / "days")]}
+    with pytest.raises(frazil.InvalidInputError, match="heap of the file"):
+        nc.ingest([path], nc.repository(tmp_path / "repo"), **request)
 
 
 @pytest.mark.deep

@@ -642,14 +642,17 @@ def _text(values: NDArray[Any]) -> NDArray[Any]:
 def _virtual(
     reader: Reader, schema: FileSchema, spec: InspectionSpec, checked: Checked
 ) -> dict[str, VirtualChunks | NotVirtual]:
-    """Return the chunks of data for references. Coordinates are copied, and have none.
+    """Return the chunks of data for references. What is copied has none: coordinates, and texts of a file.
 
     Of the files with the same codecs and chunks, the first one proves that the chunks can be read.
     """
     dim = spec.dim
     result: dict[str, VirtualChunks | NotVirtual] = {}
     for name, variable in schema.variables.items():
-        if variable.coordinate:
+        # Texts of variable length have no references: their bytes are in a heap of the file.
+        size = math.prod(variable.shape) * variable.dtype.itemsize
+        is_text = variable.dtype.kind == "T" and dim not in variable.dims and size <= COMPARED
+        if variable.coordinate or is_text:
             continue
         if reader.file.original is None:
             references = reader.references(name)
