@@ -49,6 +49,7 @@ Specification: *Storage Operations*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Buffer, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ from frazil.arguments import checked
 from frazil.display import PACKAGE, Lines, Record
 from frazil.storage.class_methods import StorageClassMethods
 from frazil.storage.settings import StorageSettings
+from frazil.threads import SIZES, Purpose, in_order, thread_pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +403,8 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         All objects are durable when the method returns. The keys must contain random ids, and no reader may
         look for them before. Until then, and after an error, each object may or may not be there. After a
-        power failure an object may be incomplete. The base class calls ``put`` for each of them.
+        power failure an object may be incomplete. The base class calls ``put`` for each of them, for several
+        at the same time unless ``is_local`` is true.
 
         Args:
             objects: Pairs of key and bytes.
@@ -410,8 +413,13 @@ class Storage(StorageClassMethods["Storage"], ABC):
             >>> from frazil.storage import in_memory_storage
             >>> in_memory_storage().put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
         """
-        for key, data in objects:
-            self.put(key, data)
+        if self.is_local:
+            for key, data in objects:
+                self.put(key, data)
+            return
+        with thread_pool(Purpose.FILE_COPIES) as pool:
+            uploads = in_order(lambda pair: pool.submit(self.put, *pair), objects, SIZES[Purpose.FILE_COPIES])
+            deque(uploads, 0)
 
     def open_replacement(
         self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()

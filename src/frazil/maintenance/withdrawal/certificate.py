@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from hashlib import blake2b, sha256
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -37,7 +38,7 @@ from frazil.format.ids import (
 from frazil.format.manifest import Manifest
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.maintenance.repair.storages import QUARANTINE
-from frazil.maintenance.withdrawal.copies import SOURCE, copied_files
+from frazil.maintenance.withdrawal.copies import AT_ONCE, SOURCE, copied_files
 from frazil.maintenance.withdrawal.spans import ChunkFiles, Spans, has_bytes
 from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.collection_guard import STAGING
@@ -50,8 +51,6 @@ from frazil.survey.survey import side_by_side
 from frazil.threads import Purpose, map_bounded
 
 WITHDRAWALS: Final = "withdrawals"
-#: The number of manifests that are decoded at the same time.
-AT_ONCE: Final = 4
 OTHER_POSITIONS: Final = "other positions of the arrays, as after a shift: withdraw with `follow`"
 _DIGEST_BYTES: Final = 12
 
@@ -243,10 +242,15 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
     arrays = (text for each in records[at:] for text in each.what if not text.startswith(SOURCE))
     yield from copied_files(context, (*removal.what, *arrays), {u for each in records for u in each.sources})
     yield from _left_references(context, removal, listings[MANIFESTS], files)
-    for key in (REPO, *backup_keys(storage)):
+
+    def names_replaced(key: str) -> bool:
         with skip_missing():
-            if names_any(decode_repo_info(storage.get(key), key), removal.old):
-                yield f"{key} names a replaced version: {again}"
+            return names_any(decode_repo_info(storage.get(key), key), removal.old)
+        return False
+
+    keys = [REPO, *backup_keys(storage)]
+    for key in compress(keys, side_by_side(keys, names_replaced, AT_ONCE)):
+        yield f"{key} names a replaced version: {again}"
     since = storage.head(removal.key)
     for folder, remedy in ((STAGING, "end or discard its job"), (QUARANTINE, "delete it")):
         keys = [each.key for each in storage.list(folder) if since and each.modified <= since.modified]

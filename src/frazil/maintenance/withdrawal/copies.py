@@ -16,12 +16,16 @@ import numpy as np
 from frazil.arrays.array import read
 from frazil.display import counted, some_of
 from frazil.format.ids import id_list, id_to_text
+from frazil.format.nodes import NodeTable
 from frazil.repository.catalog.context import Context
 from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.checks import skip_missing
+from frazil.survey.survey import side_by_side
 
+#: The number of files of metadata that are decoded at the same time.
+AT_ONCE: Final = 4
 #: The beginning of a source among the data of a withdrawal in words.
 SOURCE: Final = "source "
 _URLS: Final = f"/{HIDDEN}/url"
@@ -51,13 +55,19 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
     def is_named(group: str) -> bool:
         return any(f"{each.rpartition('/')[0]}/" == group or group.startswith(f"{each}/") for each in arrays)
 
+    def nodes_of(id_: bytes) -> NodeTable | None:
+        with skip_missing():
+            return context.assets.snapshot(id_).nodes
+        return None
+
     table = context.catalog.full_repo_info().table
     copies: dict[str, dict[tuple[str, bytes], bytes]] = {}
     ledgers, all_urls, copied_urls = set[bytes](), set[str](), set[str]()
-    for id_ in id_list(table.ids()[np.argsort(table.flushed_at(), kind="stable")]):
-        session = reading(Workspace(context, id_))
+    ids = id_list(table.ids()[np.argsort(table.flushed_at(), kind="stable")])
+    for id_, nodes in zip(ids, side_by_side(ids, nodes_of, AT_ONCE), strict=True):
+        if nodes is None:
+            continue
         with skip_missing():
-            nodes = session.workspace.snapshot.nodes
             paths = np.array(nodes.paths_list(), np.dtypes.StringDType())
             for row in np.flatnonzero(np.strings.endswith(paths, _URLS)).tolist():
                 folder = nodes.paths.text(row).removesuffix("/url")
@@ -67,6 +77,7 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
                 if ledger in ledgers or is_named(group):
                     continue
                 ledgers.add(ledger)
+                session = reading(Workspace(context, id_))
                 urls, prints, rejected = (
                     read(session, f"{folder}/{name}") for name in ("url", "fingerprint", "quarantined")
                 )

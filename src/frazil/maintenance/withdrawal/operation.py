@@ -22,9 +22,10 @@ the file is younger than a lease.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from operator import is_not
 from typing import Any, Final
 
@@ -57,7 +58,6 @@ from frazil.format.snapshot import ManifestFiles, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.collection import DeleteLimits, Sweeper
 from frazil.maintenance.withdrawal.certificate import (
-    AT_ONCE,
     OTHER_POSITIONS,
     WITHDRAWALS,
     Removal,
@@ -71,7 +71,7 @@ from frazil.maintenance.withdrawal.certificate import (
     stored_inline,
     table_of,
 )
-from frazil.maintenance.withdrawal.copies import copied_files
+from frazil.maintenance.withdrawal.copies import AT_ONCE, copied_files
 from frazil.maintenance.withdrawal.selection import ArrayCut, DataSelection, PartialChunks, array_cuts
 from frazil.maintenance.withdrawal.spans import ChunkFiles, Mask, Spans, erase, has_bytes
 from frazil.repository.catalog.assets import MANIFEST, TRANSACTION_LOG, with_read_statistics
@@ -276,12 +276,18 @@ class Forgetting:
     def _survey(self, info: RepoInfo, survey: WithdrawalSurvey, older_than: int, *, writes: bool) -> None:
         """Do step 1, as far as it has not been done, and choose the new ids of step 2."""
         self._list_versions(info, survey)
-        snapshot, before = self._context.assets.snapshot, survey.cuts.keys()
-        survey.cuts = array_cuts(lambda: (snapshot(id_).nodes for id_ in survey.versions), self._selection)
+        before = survey.cuts.keys()
+
+        def tables() -> Iterator[NodeTable]:
+            snapshots = side_by_side(survey.versions, self._context.assets.snapshot, AT_ONCE)
+            return (snapshot.nodes for snapshot in snapshots)
+
+        survey.cuts = array_cuts(tables, self._selection)
         if survey.cuts.keys() != before:  # another array has one of the paths now
             survey.live = Spans()
             survey.seen.clear()
-        uses = {id_: snapshot(id_).nodes.manifest_ids() for id_ in survey.versions}
+        manifests = (nodes.manifest_ids() for nodes in tables())
+        uses = dict(zip(survey.versions, manifests, strict=True))
         needed = id_list(info.table.ids()[reachable(info)])
         required = set(id_list(distinct([uses[id_] for id_ in needed])))
         used, stored = distinct(list(uses.values())), list_objects(self._storage, MANIFESTS)
@@ -331,14 +337,19 @@ class Forgetting:
             survey.metadata |= dict(zip(id_list(ids[rows]), state.table.metadata(rows), strict=True))
             return ids
 
-        add(info)
-        for key in backup_keys(self._storage):
+        def backup(key: str) -> RepoInfo | None:
             try:
                 with skip_missing():
-                    if key not in survey.backups:
-                        survey.backups[key] = add(decode_repo_info(self._storage.get(key), key))
+                    return decode_repo_info(self._storage.get(key), key)
             except FormatError:
                 survey.unread[key] = None
+            return None
+
+        add(info)
+        new = [key for key in backup_keys(self._storage) if key not in survey.backups]
+        for key, state in zip(new, side_by_side(new, backup, AT_ONCE), strict=True):
+            if state is not None:
+                survey.backups[key] = add(state)
         stored = list_objects(self._storage, SNAPSHOTS).ids
         needed, ids = info.table.ids()[reachable(info)], id_matrix(list(survey.metadata))
         for id_ in id_list(needed[~among(needed, stored)]):
@@ -498,7 +509,7 @@ class Forgetting:
             self._follow(info, survey.files, older_than)
             self._survey(info, survey, older_than, writes=True)
             self._partial.writer.flush()
-            storage.put_many(self._version_files(survey))
+            storage.put_many(chain.from_iterable(self._version_files(survey)))
             removal = self._removal(survey, older_than, key)
             removal.put(storage)
             record = record.with_list(storage, np.concatenate([removal.manifests, removal.chunks]))
@@ -525,15 +536,17 @@ class Forgetting:
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
-    def _version_files(self, survey: WithdrawalSurvey) -> Iterator[tuple[str, bytes]]:
-        """Yield the snapshots and logs of the new versions."""
+    def _version_files(self, survey: WithdrawalSurvey) -> Iterator[Sequence[tuple[str, bytes]]]:
+        """Yield the snapshot and the log of each new version."""
         level, texts = self._context.settings.compression_level, _texts(survey.names)
         cuts = list(survey.cut.values())
         cut, files = id_matrix(list(survey.cut)), ManifestFiles.union([each.files for each in cuts])
         pairs = np.concatenate([ManifestCut(Spans(), Spans()).uses, *(each.uses for each in cuts)])
         order = np.argsort(id_keys(pairs), kind="stable")
         pairs, new_ids = pairs[order], np.concatenate([no_ids(), *(each.new for each in cuts)])[order]
-        for old, new in survey.names.items():
+
+        def renamed_files(names: tuple[bytes, bytes]) -> Sequence[tuple[str, bytes]]:
+            old, new = names
             snapshot = self._context.assets.snapshot(old)
             nodes = _with_manifests(snapshot.nodes.exact(), cut, pairs, new_ids)
             whole = ManifestFiles.union([snapshot.manifests, files])
@@ -546,15 +559,19 @@ class Forgetting:
                 parent_id=None,  # files of spec version 1 have one
                 spec_version=2,
             )
-            yield snapshot_key(new), encode_snapshot(snapshot, level=level)
+            objects = [(snapshot_key(new), encode_snapshot(snapshot, level=level))]
             with skip_missing():
                 log = replace(TRANSACTION_LOG.read(self._storage, old), id=new)
-                yield transaction_key(new), encode_transaction_log(log, level=level)
+                objects.append((transaction_key(new), encode_transaction_log(log, level=level)))
+            return objects
+
+        return side_by_side(survey.names.items(), renamed_files, AT_ONCE)
 
     def _finish(self, removal: Removal) -> Removal:
         """Do steps 4 to 7."""
         storage, names = self._storage, dict(zip(id_list(removal.old), id_list(removal.new), strict=True))
-        for key in backup_keys(storage):
+
+        def rename(key: str) -> None:
             with skip_missing(), suppress(FormatError):  # the certificate names damaged backups
                 data, version = storage.get_versioned(key)
                 state = decode_repo_info(data, key)
@@ -562,6 +579,8 @@ class Forgetting:
                     level = self._context.settings.compression_level
                     new = encode_repo_info(renamed(state, names), level=level)
                     storage.put(key, new, IfVersion(version))
+
+        map_bounded(Purpose.BACKUP_READS, rename, backup_keys(storage), AT_ONCE)
         chunks = list_objects(storage, CHUNKS)
         files = ChunkFiles.of(chunks)
         map_bounded(Purpose.CHUNK_COPIES, self._erase, files.by_file(removal.erased(files)))

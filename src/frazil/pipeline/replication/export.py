@@ -366,9 +366,6 @@ def _export_rows(
         data = _contents(session, table, chosen)
         news = threads.map(is_new, [absent[row - rows.start] for row in chosen], chosen, data)
         objects = list(compress(zip([keys[row] for row in chosen], data, strict=True), news))
-        if target.is_local:
-            target.put_many(objects)
-        else:
-            list(threads.map(target.put, *zip(*objects, strict=True))) if objects else []
+        target.put_many(objects)
     size = sum(memoryview(content).nbytes for _, content in objects)
     return CopySummary(len(objects), size, len(rows) - len(objects))
