@@ -60,6 +60,7 @@ def test_a_merge_by_element(repo: frazil.Repository, run: Any) -> None:
     assert "--conflicts source" in error
     document = json.loads(run("merge ice dev --json"))
     assert document["discarded"] == []
+    assert not document["derived_behind"]
     assert frazil.read(repo.readonly_session("main"), "/era5/t", 1).tolist() == [-1, 4, -2]
 
 
@@ -71,6 +72,7 @@ def test_a_merge_keeps_derived_arrays_of_the_branch(repo: frazil.Repository, run
         set_step(repo, branch, (row, 0), 60)
         refresh(repo, branch=branch, engine="inline").apply()
     assert "derived" in run("merge ice dev --conflicts fail", status=1)
+    assert json.loads(run("merge ice dev --dry-run --json"))["derived_behind"]
     assert "`frazil refresh`" in run("merge ice dev")
     assert not derived(repo).is_current
     refresh(repo, engine="inline").apply()

@@ -104,7 +104,8 @@ def _integrate(
             f"both sides have computed the same derived arrays: those of `{change.branch}` stay. "
             f"Bring them up to date with `frazil refresh`"
         )
-    members: dict[str, Any] = {"source": source, "discarded": [] if solver is None else solver.document()}
+    discarded = [] if solver is None else solver.document()
+    members: dict[str, Any] = {"source": source, "discarded": discarded, "derived_behind": are_behind}
     if method == "merge":
         existing = all_ancestors(info, info.branches[change.branch])
         members["commits"] = len(np.setdiff1d(all_ancestors(info, source_id), existing))
