@@ -76,7 +76,10 @@ REFERENCES: Final = (
         "upkeep.operations",
         {"versions": 1000, "references": 1_000_000, "chunk_files": 10_000},
         {"versions": 20, "references": 2000, "chunk_files": 40, "separate": False},
-        targets=at_most(REFERENCE, {f"{name}, processor s": 0.5 for name in ("collect", "statistics")}),
+        targets=(
+            *at_most(REFERENCE, {f"{name}, processor s": 0.5 for name in ("collect", "statistics")}),
+            *at_most(None, {"view, s": 2}),
+        ),
         rounds=1,
     ),
     Workload(
