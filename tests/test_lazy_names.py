@@ -117,9 +117,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frazil.pipeline": frozenset(),
     "frazil.spark": frozenset(),
     "frazil.cli.main": frozenset(),
-    # Upkeep of a repository in local files
+    # History and upkeep of a repository in local files
     "frazil.storage.local": frozenset(("numpy",)),
     "frazil.handle.repository": frozenset(("numpy",)),
+    "frazil.handle.history": frozenset(("numpy",)),
+    "frazil.handle.upkeep": frozenset(("numpy",)),
     "frazil.maintenance.collection": frozenset(("numpy",)),
     "frazil.spark.data_source": SLOW
     - {"cftime", "dask", "datasketches", "h5py", "netCDF4", "pandas", "urllib3", "xarray"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from numpy.typing import NDArray
 
@@ -17,15 +17,20 @@ from frazil.history import blame as blaming
 from frazil.history import undo as undoing
 from frazil.history.blame import Blame, ChunkCommit
 from frazil.history.reports import StateChange, UndoPlan, ValueDifference
-from frazil.history.value_differences import value_differences
 from frazil.history.versions import BisectReport, BranchVersion, Watch
 from frazil.history.versions import bisect as bisect_versions
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.ancestry import ancestry_columns
 from frazil.repository.catalog.context import snapshot_errors
 from frazil.repository.catalog.presentation import Update
 from frazil.repository.catalog.repo_changes import branch_tip, snapshot_named
 from frazil.repository.clock import from_datetime
 from frazil.repository.session.session import Session
+
+if TYPE_CHECKING:
+    from frazil.history import value_differences
+else:  # it needs zarr
+    value_differences = ModuleOnDemand("frazil.history.value_differences")
 
 __all__ = ["BisectReport", "BranchVersion", "History", "StateChange", "UndoPlan", "ValueDifference", "Watch"]
 
@@ -275,7 +280,7 @@ class History(SubHandle):
         )
         with snapshot_errors():
             before, after = (self._repo.readonly_session(snapshot_id=id_to_text(id_)) for id_ in versions)
-            return value_differences(before, after, path, decode=decode)
+            return value_differences.value_differences(before, after, path, decode=decode)
 
     def bisect(
         self,
