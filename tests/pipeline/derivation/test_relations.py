@@ -189,6 +189,6 @@ def test_blocks_of_intervals_do_not_change_digests(
         return chunk_digests(json_hash(0), (2 * count,), (2,), reads, {"a": chunks})
 
     whole = digests()
-    monkeypatch.setattr(relations, "_ROWS", 7)
+    monkeypatch.setattr(relations, "ROWS", 7)
     monkeypatch.setattr(relations, "_AT_ONCE", 5)
     np.testing.assert_array_equal(digests(), whole)

@@ -40,9 +40,10 @@ from frazil.pipeline.derivation.digest_table import (
     own_hashes,
 )
 from frazil.pipeline.derivation.relations import (
+    ROWS,
     U64,
+    Intervals,
     Read,
-    ReadSpans,
     StoredChunks,
     chunk_digests,
     extend_hash,
@@ -654,9 +655,8 @@ def _bytes_read(
         is_read = is_read.reshape([1 if axis is None else mask.shape[axis] for axis, _ in read.axes])
         for number, (axis, relation) in enumerate(read.axes):
             step, stop = (1, 1) if axis is None else (new.grid[axis], new.shape[axis])
-            starts = np.arange(is_read.shape[number]) * step
-            spans = relation.reads(starts, np.minimum(starts + step, stop), chunk.shape[number])
-            is_read = _chunks_read(is_read, number, spans, chunk.grid[number], chunk.shape[number])
+            intervals = Intervals(relation, stop, step, chunk.shape[number])
+            is_read = _chunks_read(is_read, number, intervals, chunk.grid[number])
         inside = within(chunk.index, is_read.shape)
         if is_read.all():
             total += int(chunk.lengths.sum(where=inside))
@@ -665,12 +665,10 @@ def _bytes_read(
     return total
 
 
-def _chunks_read(
-    mask: NDArray[np.bool_], axis: int, spans: ReadSpans, step: int, length: int
-) -> NDArray[np.bool_]:
+def _chunks_read(mask: NDArray[np.bool_], axis: int, intervals: Intervals, step: int) -> NDArray[np.bool_]:
     """Return the mask of chunks of an input along one axis, from the mask of intervals that read spans."""
     rows = np.moveaxis(mask, axis, 0)
-    flat, count = rows.reshape(len(rows), -1), -(-length // step)
+    flat, count = rows.reshape(len(rows), -1), -(-intervals.of // step)
     used, columns = np.flatnonzero(flat.any(axis=1)), np.flatnonzero(flat.any(axis=0))
     part = flat[np.ix_(used, columns)]
     # Most intervals have the same columns: they are one kind.
@@ -682,11 +680,13 @@ def _chunks_read(
         _, first, numbers = np.unique(bits, axis=0, return_index=True, return_inverse=True)
     kinds = np.full(len(rows), -1, np.int32)
     kinds[used] = numbers.reshape(-1)
-    kinds = np.repeat(kinds, np.diff(spans.offsets))
-    is_used = kinds >= 0
     borders = np.zeros((len(first), count + 1), np.int32)
-    np.add.at(borders, (kinds[is_used], spans.low[is_used] // step), 1)
-    np.add.at(borders, (kinds[is_used], -(-spans.high[is_used] // step)), -1)
+    for begin in range(0, len(rows), ROWS):
+        spans = intervals.spans(begin, begin + ROWS)
+        kind = np.repeat(kinds[begin : begin + ROWS], np.diff(spans.offsets))
+        is_used = kind >= 0
+        np.add.at(borders, (kind[is_used], spans.low[is_used] // step), 1)
+        np.add.at(borders, (kind[is_used], -(-spans.high[is_used] // step)), -1)
     is_read = np.cumsum(borders, axis=1, out=borders)[:, :-1] > 0
     out = np.zeros((count, flat.shape[1]), np.bool_)
     out[:, columns] = is_read.T.astype(np.float32) @ part[first].astype(np.float32) > 0

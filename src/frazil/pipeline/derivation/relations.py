@@ -204,7 +204,7 @@ _SHIFT: Final = np.uint64(32)
 #: The number of hashes that are changed together: they fit into the cache of a processor.
 _AT_ONCE: Final = 1 << 14
 #: The number of references, and of intervals, whose intermediate results are in memory.
-_ROWS: Final = 1 << 16
+ROWS: Final = 1 << 16
 #: For each axis, the base of its weights: congruent to 3 modulo 8, so that weights differ in their low bits.
 _BASES: Final = tuple(
     (int.from_bytes(hashlib.sha256(f"axis {axis}".encode()).digest()[:8], "little") & ~7) | 3
@@ -288,8 +288,8 @@ def reference_hashes(table: ChunkTable, lanes: int = 2) -> U64:
     present = [kind for kind in ChunkKind if kind != ChunkKind.ABSENT and (used.kind == kind).any()]
     for lane, hashes in enumerate(out):
         sources = [(kind, extend_hash(_source_hashes(used, kind, lane), int(kind))) for kind in present]
-        for begin in range(0, len(hashes), _ROWS):
-            part = slice(begin, begin + _ROWS)
+        for begin in range(0, len(hashes), ROWS):
+            part = slice(begin, begin + ROWS)
             kinds, source = used.kind[part], used.source[part]
             state = np.zeros(len(kinds), np.uint64)
             for kind, of_sources in sources:
@@ -333,7 +333,9 @@ def chunk_digests(
         out = extend_hash(out, _along(axis, sizes, len(counts)))
     for read in reads:
         total, geometry = _read_digest(read, chunks[read.path], list(zip(shape, grid, strict=True)), counts)
-        out = extend_hash(extend_hash(out, total), geometry)
+        out = extend_hash(out, total)
+        del total  # as large as the result
+        out = extend_hash(out, geometry)
     return np.moveaxis(np.broadcast_to(out, (2, *counts)), 0, -1)
 
 
@@ -368,7 +370,7 @@ def _read_digest(
     geometry = np.zeros((1,) * len(counts), np.uint64)
     for number, (axis, relation) in enumerate(read.axes):
         length, step = (1, 1) if axis is None else edges[axis]
-        intervals = _Intervals(relation, length, step, chunk.shape[number])
+        intervals = Intervals(relation, length, step, chunk.shape[number])
         values, parts = _axis_sums(values, number, axes[number][0], intervals, chunk.grid[number])
         geometry = extend_hash(geometry, _along(axis, parts, len(counts)))
     # The axes of the input that no axis of the result is related to have one place now.
@@ -380,7 +382,7 @@ def _read_digest(
 
 
 @dataclass(frozen=True, slots=True)
-class _Intervals:
+class Intervals:
     """The chunks of an axis of the result, and what they read of an axis of ``of`` elements of an input."""
 
     relation: Relation
@@ -390,6 +392,7 @@ class _Intervals:
 
     @property
     def count(self) -> int:
+        """The number of intervals."""
         return -(-self.length // self.step)
 
     def spans(self, begin: int, end: int) -> ReadSpans:
@@ -399,16 +402,16 @@ class _Intervals:
 
 
 def _axis_sums(
-    values: U64, axis: int, places: NDArray[Any], intervals: _Intervals, step: int
+    values: U64, axis: int, places: NDArray[Any], intervals: Intervals, step: int
 ) -> tuple[U64, U64]:
     """Return the sums of each interval along one axis, and a hash of the spans of each."""
     count, moves = intervals.count, intervals.relation.moves
     rows, base = np.moveaxis(values, axis + 1, 1), _BASES[axis]
     sums = np.empty((2, count, *rows.shape[2:]), np.uint64)
     hashes, prefix = np.empty(count, np.uint64), None
-    for begin in range(0, count, _ROWS):
-        part = slice(begin, begin + _ROWS)
-        spans = intervals.spans(begin, begin + _ROWS)
+    for begin in range(0, count, ROWS):
+        part = slice(begin, begin + ROWS)
+        spans = intervals.spans(begin, begin + ROWS)
         first, last = spans.low // step, -(-spans.high // step)
         low, high = np.searchsorted(places, first), np.searchsorted(places, np.maximum(first, last))
         numbers = np.diff(spans.offsets)
@@ -430,7 +433,7 @@ def _axis_sums(
         parts = extend_hash(extend_hash(parts, spans.high - spans.low), rank)[None]
         if not is_single:
             sums_of, parts = (_interval_sums(each, spans.offsets) for each in (sums_of, parts))
-        if count <= _ROWS:
+        if count <= ROWS:
             return np.moveaxis(sums_of, 1, axis + 1), parts[0]
         sums[:, part], hashes[part] = sums_of, parts[0]
     return np.moveaxis(sums, 1, axis + 1), hashes
