@@ -44,10 +44,10 @@ def long(implementation: str, commits: int) -> Measured:
             ]
         assert sum(len(id_) + len(message) for id_, _, _, message, _ in values) == length
         del values
+        # The reference has objects only.
+        is_ours = implementation == "frazil"
+        read = repo.history.log if is_ours else repo.ancestry  # the first use of `history` imports it
         with out.milliseconds_each("ancestry as columns", 1):
-            # The reference has objects only.
-            is_ours = implementation == "frazil"
-            read = repo.history.log if is_ours else repo.ancestry
             table: Any = read(branch="main") if is_ours else list(read(branch="main"))
         assert len(table["id"] if is_ours else table) == commits
         with out.milliseconds_each("a commit", ROUNDS):
