@@ -74,6 +74,10 @@ def test_colours_and_values_of_both(page: Any, address: str, kind: str) -> None:
         for box in boxes:
             page.mouse.move(box["x"] + 151, box["y"] + 101)
             lon, lat = values_at(page, step)
+            marks = [each.locator(".frame.chosen").bounding_box() for each in (this, other)]
+            middles = [(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2) for mark in marks]
+            (across, down), (beyond, below) = middles
+            assert (beyond - across, below - down) == pytest.approx((boxes[1]["x"] - boxes[0]["x"], 0))
             for name, dataset in zip((THIS, OTHER), versions()[::-1], strict=True):
                 expected = colour_of(float(dataset.t[step].sel(lon=lon, lat=lat)), low, high)
                 found = pixels(page, name.format(kind), (151, 101), 3).reshape(-1, 3)

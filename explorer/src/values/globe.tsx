@@ -4,11 +4,11 @@ import type { GeoProjection } from "d3-geo";
 import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useMemo } from "preact/hooks";
 import { paint } from "../array/colour";
-import { clamp, entryOf, nth } from "../base/lists";
+import { clamp, entryOf } from "../base/lists";
 import type { Place } from "../earth/crs";
 import type { Geolocation } from "../earth/geolocation";
 import type { View } from "../earth/projections";
-import { arrowOf, Canvas, canvasOf, css, usePointer, useSize, useWheel } from "../page/canvas";
+import { arrowOf, Canvas, canvasOf, css, Frame, usePointer, useSize, useWheel } from "../page/canvas";
 import { stored } from "../page/home";
 import { type Titles, Wait, ZoomButtons } from "../page/parts";
 import { setQuery, useLoad } from "../page/state";
@@ -59,6 +59,12 @@ export function Globe(props: GlobeProps): VNode {
       {(value) => <World {...props} earth={value} />}
     </Wait>
   );
+}
+
+/** A frame around the cell whose value is shown: the map is not drawn again. */
+function Pointed({ sight, spotOf }: Pick<PlaneProps, "sight"> & { spotOf(at: number): Place }) {
+  const [x, y] = spotOf(sight.cell.value); // NaN for the cell of another level
+  return Number.isFinite(x + y) && <Frame kind="chosen" x={x - 4} y={y - 4} width={8} height={8} />;
 }
 
 function World(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
@@ -130,6 +136,10 @@ function World(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
   const image = useMemo(() => imageOf(values, backdrop?.values), [values, ...own]);
   const other = useMemo(() => swipe && imageOf(swipe.values, backdrop?.other), [swipe?.values, ...own]);
 
+  const spotOf = (at: number): Place => {
+    const of = at in values ? [places.place(at % places.width, Math.floor(at / places.width))] : [];
+    return earth.spotsOf(projection, of)[0] ?? [NaN, NaN];
+  };
   const draw = (context: CanvasRenderingContext2D): void => {
     context.save();
     context.beginPath();
@@ -152,10 +162,7 @@ function World(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
         drawDots(context, spots, paint(of, limits, colours), chosen),
       );
     context.restore();
-    const marked = marks.map(({ cell: at }) =>
-      places.place(at % places.width, Math.floor(at / places.width)),
-    );
-    earth.spotsOf(projection, marked).forEach(([x, y], at) => drawMark(context, nth(marks, at), x, y));
+    for (const mark of marks) drawMark(context, mark, ...spotOf(mark.cell));
     drawBar(context, props, { left: width + 16, top: 8, width: bar, height: height - 16 });
   };
   /** The cell at a place on the screen; -1 if there is none. */
@@ -200,6 +207,7 @@ function World(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     spot.current = [middle, Infinity];
     if (event.key === "Enter") cell.value = cellAt(...spot.current);
   };
+  const edge = { right: `${bar + 10}px` };
   const keysText = "Arrow keys move it, plus and minus zoom, zero shows all";
   return (
     <div
@@ -212,12 +220,9 @@ function World(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       {...pointer}
     >
       <Canvas {...size} draw={draw} aria-hidden="true" />
+      {!spots && <Pointed sight={props.sight} spotOf={spotOf} />}
       {swipe && <Divider {...swipe} {...whole} />}
-      <span
-        class="zoom"
-        style={{ right: `${bar + 10}px` }}
-        onPointerDown={(event) => event.stopPropagation()}
-      >
+      <span class="zoom" style={edge} onPointerDown={(event) => event.stopPropagation()}>
         <ZoomButtons zoom={zoom} all={all} />
       </span>
     </div>

@@ -24,12 +24,10 @@ export async function statisticsOf(
   const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, missing, signal);
   // They leave out fill values, and a mean can be equal to one.
   const { _FillValue, missing_value: _missing, ...attributes } = record(node.document["attributes"]);
-  const plain = withAttributes(node, attributes);
-  const decoded = (raw: Float64Array): Decoded =>
-    reader.decode(snapshot, plain, { shape: [table.length], raw });
+  const [plain, shape] = [withAttributes(node, attributes), [table.length]];
+  const decoded = (raw: Float64Array): Decoded => reader.decode(snapshot, plain, { shape, raw });
   const [low, high] = [decoded(stored.minimum), decoded(stored.maximum)];
-  const isTurned = Number(attributes.scale_factor ?? 1) < 0;
-  const [minimum, maximum] = isTurned ? ([high, low] as const) : [low, high];
+  const [minimum, maximum] = Number(attributes.scale_factor) < 0 ? ([high, low] as const) : [low, high];
   return { minimum, maximum, mean: decoded(stored.mean), gaps, notes };
 }
 
