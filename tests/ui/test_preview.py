@@ -180,9 +180,11 @@ def test_what_the_page_cannot_decode_is_copied(
 ) -> None:
     with h5py.File(days / "text.h5", "w") as file:
         file.create_dataset("name", data=["ice", "fräzil"])
+        file.create_dataset("n", data=np.arange(100), chunks=(10,), compression="lzf")
     with previewed(tmp_path, days / "text.h5") as (_, result, folder):
         assert contents(folder).name.values.tolist() == ["ice", "fräzil"]
-        assert references(folder, "/name") == []
+        assert contents(folder).n.values.tolist() == list(range(100))
+        assert references(folder, "/n") == []
         assert "copied" in result.notes[0]
     monkeypatch.setattr("frazil.cli.preview.LARGEST_COPY", 100)
     (tmp_path / "other").mkdir()

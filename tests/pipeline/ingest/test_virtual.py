@@ -106,6 +106,7 @@ def test_texts_of_a_file_are_copied(dims: tuple[str, ...], first: Any, second: A
     repo = nc.repository(tmp_path / "repo")
     nc.ingest(paths[:1], repo, **request)
     result = nc.ingest(paths[1:], repo, mode="append", **request)
+    assert "`station`: copied" in str(result.report)
     assert result.version.session().chunk_type("/tas", [0, 0, 0]) == frazil.ChunkType.virtual
     stored = nc.stored_dataset(result.version)
     assert stored.station.values.tolist() == (first if first == second else 4 * [first] + 4 * [second])

@@ -280,10 +280,22 @@ def family_notes(
     if descriptions:
         text = f"{some_of(list(descriptions))} differ in up to {counted(max(descriptions.values()), 'file')}"
         problems.append(Problem("descriptions", f"{text}; earlier values stay", fatal=False))
-    for name, chunks in (family.layout.virtual or {}).items():
+    virtual = family.layout.virtual
+    if virtual is None:
+        return problems
+    for name, chunks in virtual.items():
         if isinstance(chunks, NotVirtual) and name in names:
             text = f"{name} cannot have references: {chunks.reason}; copy it, or leave it out"
             problems.append(Problem("virtual", text, inspection.urls[int(family.files[0])]))
+    variables = family.layout.variables
+    copies = [
+        name
+        for name in sorted({*names} & {*variables} - {*virtual})
+        if variables[name].dtype.kind == "T" and not variables[name].coordinate
+    ]
+    if copies:
+        text = f"{some_of(copies)}: copied, because texts of variable length have no references"
+        problems.append(Problem("virtual", text, fatal=False))
     return problems
 
 
