@@ -112,6 +112,17 @@ def test_texts_of_a_file_are_copied(dims: tuple[str, ...], first: Any, second: A
     assert stored.station.values.tolist() == (first if first == second else 4 * [first] + 4 * [second])
 
 
+def test_texts_of_zarr_have_references(tmp_path: Path) -> None:
+    (tmp_path / "days").mkdir()
+    path = str(tmp_path / "days" / "a.zarr")
+    names = xr.Dataset({"name": ("x", np.array(["a", "long"], object))})
+    names.to_zarr(path, zarr_format=3, consolidated=False)
+    repo = nc.repository(tmp_path / "repo")
+    result = nc.ingest([path], repo, virtual=True, containers=[nc.container(tmp_path / "days")])
+    assert result.version.session().chunk_type("/name", [0]) == frazil.ChunkType.virtual
+    assert nc.stored_dataset(result.version).name.values.tolist() == ["a", "long"]
+
+
 def test_texts_of_steps_cannot_be_references(tmp_path: Path) -> None:
     (path,) = nc.daily_files(tmp_path / "days", 1, chunks=(2, 3, 4))
     names = ("time", np.array(list("abcd"), object))

@@ -649,17 +649,17 @@ def _virtual(
     dim = spec.dim
     result: dict[str, VirtualChunks | NotVirtual] = {}
     for name, variable in schema.variables.items():
-        # Texts of variable length have no references: their bytes are in a heap of the file.
-        size = math.prod(variable.shape) * variable.dtype.itemsize
-        is_text = variable.dtype.kind == "T" and dim not in variable.dims and size <= COMPARED
-        if variable.coordinate or is_text:
+        if variable.coordinate:
             continue
         if reader.file.original is None:
             references = reader.references(name)
         else:
             references = NotVirtual("the file is compressed as a whole, or changed by preprocess")
         if isinstance(references, NotVirtual):
-            result[name] = references
+            # Few texts are copied: HDF5 has those of variable length in a heap.
+            size = math.prod(variable.shape) * variable.dtype.itemsize
+            if variable.dtype.kind != "T" or dim in variable.dims or size > COMPARED:
+                result[name] = references
             continue
         codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
         chunks, unit = references.chunks, 0
