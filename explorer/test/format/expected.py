@@ -345,7 +345,7 @@ def write_statistics(folder: Path) -> None:
     expected: dict[str, dict[str, list[float | None] | None]] = {}
     for name, (values, attributes) in arrays.items():
         data = (values.view("u1") if name == "unsigned" else values).astype("f8")
-        missing = {"unsigned": [255], "literals": np.array([0.1, 1e20], "f4")}
+        missing: dict[str, Any] = {"unsigned": [255], "literals": np.array([0.1, 1e20], "f4")}
         data[np.isin(data, missing.get(name, [attributes.get("_FillValue", np.inf)]))] = np.nan
         size = {"time": (8,), "shards": (6, 6)}.get(name, (3, 6))
         facts_of = expected[f"/{name}"] = {}
