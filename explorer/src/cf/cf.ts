@@ -64,8 +64,10 @@ function missingOf(node: ArrayNode) {
   const attributes = record(node.document.attributes);
   const signed = reinterpreted(node, attributes);
   const round = node.dtype === "float32" ? Math.fround : (value: number): number => value;
-  const markers = [attributes._FillValue, attributes.missing_value].flat().map(numberOf);
-  const fills = markers.filter((fill) => fill !== undefined && !Number.isNaN(fill)) as number[];
+  const markers = [attributes._FillValue, attributes.missing_value]
+    .flat()
+    .map((each) => numberOf(each) ?? NaN);
+  const fills = markers.filter((fill) => !Number.isNaN(fill));
   return { signed, missing: new Set(fills.map((fill) => round(signed ? signed(fill) : fill))) };
 }
 

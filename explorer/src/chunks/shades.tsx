@@ -143,7 +143,9 @@ const statistic = (label: string, column: (of: Statistics) => Column): ShadeKind
         method <code>upkeep.build_statistics</code> of a repository stores them.
       </span>
     );
-    const notes = of.notes.map((note) => <p key={note}>{note}. The file is ignored.</p>);
+    const notes = (
+      <span class="quiet">{of.notes.map((note) => `${note}. The file is ignored.`).join(" ")}</span>
+    );
     return { ...shade, describe: (row) => describeStatistics(of, row), legend: [legend, rest, notes] };
   },
 });

@@ -7,16 +7,7 @@ import { type Body, type Cache, readFile, reading } from "./files";
 import { type Flat, idText } from "./flatbuffer";
 import { ChunkColumns, Manifest } from "./manifest";
 import { readStatistics } from "./statistics";
-import type {
-  ArrayNode,
-  ChunkRef,
-  ChunkStatistics,
-  ManifestPart,
-  Node,
-  Progress,
-  Snapshot,
-  Source,
-} from "./types";
+import type { ArrayNode, ChunkRef, ManifestPart, Node, Progress, Snapshot, Source } from "./types";
 import { properties } from "./values";
 
 export const MANIFEST_BYTES = 128 * 2 ** 20;
@@ -249,9 +240,7 @@ export class SnapshotView implements Snapshot {
     return columns.finish();
   }
 
-  statistics(
-    ...[path, table, missing, signal]: Parameters<Snapshot["statistics"]>
-  ): Promise<ChunkStatistics> {
+  statistics(...[path, table, missing, signal]: Parameters<Snapshot["statistics"]>) {
     return readStatistics(this.source, this.array(path), table as ChunkColumns, missing, signal);
   }
 

@@ -62,7 +62,7 @@ export function Globe(props: GlobeProps): VNode {
 }
 
 /** A frame around the cell whose value is shown: the map is not drawn again. */
-function Pointed({ sight, spotOf }: Pick<PlaneProps, "sight"> & { spotOf(at: number): Place }) {
+function CellFrame({ sight, spotOf }: Pick<PlaneProps, "sight"> & { spotOf(at: number): Place }) {
   const [x, y] = spotOf(sight.cell.value); // NaN for the cell of another level
   return Number.isFinite(x + y) && <Frame kind="chosen" x={x - 4} y={y - 4} width={8} height={8} />;
 }
@@ -220,7 +220,7 @@ function World(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       {...pointer}
     >
       <Canvas {...size} draw={draw} aria-hidden="true" />
-      {!spots && <Pointed sight={props.sight} spotOf={spotOf} />}
+      {!spots && <CellFrame sight={props.sight} spotOf={spotOf} />}
       {swipe && <Divider {...swipe} {...whole} />}
       <span class="zoom" style={edge} onPointerDown={(event) => event.stopPropagation()}>
         <ZoomButtons zoom={zoom} all={all} />

@@ -55,6 +55,6 @@ export async function summaryOf(array: ArrayProps, slice: Slice, signal: AbortSi
   const step = chunkShape.map((length, d) => (d === slice.x || d === slice.y ? length : 1));
   const start = step.map((length, d) => (size(d) > 1 ? Math.floor(length / 2) : nth(slice.index, d)));
   const stop = start.map((at, d) => at + (size(d) - 1) * nth(step, d) + 1);
-  const shown = { node, values, box: { start, stop, step }, scale: scaleOf(mean), lost: [], isSummary: true };
-  return { ...shown, slice: { ...slice, from: node.shape.map(() => 0), to: node.shape } };
+  const plane = { node, values, box: { start, stop, step }, scale: scaleOf(mean), lost: [], isSummary: true };
+  return { ...plane, slice: { ...slice, from: node.shape.map(() => 0), to: node.shape } };
 }

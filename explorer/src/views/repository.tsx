@@ -141,9 +141,9 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
     <Section title={title}>
       <Wait of={answer} what="the answer of the server">
         {(value) => {
-          const shown = name === "status" ? record(value)["leases"] : value;
-          const items = Object.entries(record(shown));
-          if (!items.length) return <Items of={shown} />;
+          const content = name === "status" ? record(value)["leases"] : value;
+          const items = Object.entries(record(content));
+          if (!items.length) return <Items of={content} />;
           return <Facts rows={items.map(([key, item]) => [words(key), <Items of={item} />])} />;
         }}
       </Wait>

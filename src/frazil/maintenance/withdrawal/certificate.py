@@ -243,13 +243,13 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
     yield from copied_files(context, (*removal.what, *arrays), {u for each in records for u in each.sources})
     yield from _left_references(context, removal, listings[MANIFESTS], files)
 
-    def names_replaced(key: str) -> bool:
+    def names_removed_version(key: str) -> bool:
         with skip_missing():
             return names_any(decode_repo_info(storage.get(key), key), removal.old)
         return False
 
     keys = [REPO, *backup_keys(storage)]
-    for key in compress(keys, side_by_side(keys, names_replaced, AT_ONCE)):
+    for key in compress(keys, side_by_side(keys, names_removed_version, AT_ONCE)):
         yield f"{key} names a replaced version: {again}"
     since = storage.head(removal.key)
     for folder, remedy in ((STAGING, "end or discard its job"), (QUARANTINE, "delete it")):

@@ -545,7 +545,7 @@ class Forgetting:
         order = np.argsort(id_keys(pairs), kind="stable")
         pairs, new_ids = pairs[order], np.concatenate([no_ids(), *(each.new for each in cuts)])[order]
 
-        def renamed_files(names: tuple[bytes, bytes]) -> Sequence[tuple[str, bytes]]:
+        def files_of_version(names: tuple[bytes, bytes]) -> Sequence[tuple[str, bytes]]:
             old, new = names
             snapshot = self._context.assets.snapshot(old)
             nodes = _with_manifests(snapshot.nodes.exact(), cut, pairs, new_ids)
@@ -565,7 +565,7 @@ class Forgetting:
                 objects.append((transaction_key(new), encode_transaction_log(log, level=level)))
             return objects
 
-        return side_by_side(survey.names.items(), renamed_files, AT_ONCE)
+        return side_by_side(survey.names.items(), files_of_version, AT_ONCE)
 
     def _finish(self, removal: Removal) -> Removal:
         """Do steps 4 to 7."""

@@ -294,7 +294,7 @@ def family_notes(
         if variables[name].dtype.kind == "T" and not variables[name].coordinate
     ]
     if copies:
-        text = f"{some_of(copies)}: copied, because these texts have no references"
+        text = f"{some_of(copies)}: copied, and not referred to"
         problems.append(Problem("virtual", text, fatal=False))
     return problems
 

@@ -642,7 +642,7 @@ def _text(values: NDArray[Any]) -> NDArray[Any]:
 def _virtual(
     reader: Reader, schema: FileSchema, spec: InspectionSpec, checked: Checked
 ) -> dict[str, VirtualChunks | NotVirtual]:
-    """Return the chunks of data for references. What is copied has none: coordinates, and texts of a file.
+    """Return the chunks of data for references. The ingest copies the rest: coordinates, and a few texts.
 
     Of the files with the same codecs and chunks, the first one proves that the chunks can be read.
     """
@@ -656,7 +656,7 @@ def _virtual(
         else:
             references = NotVirtual("the file is compressed as a whole, or changed by preprocess")
         if isinstance(references, NotVirtual):
-            # Few texts are copied: HDF5 has those of variable length in a heap.
+            # The ingest copies a few texts: HDF5 has texts of variable length in a heap.
             size = math.prod(variable.shape) * variable.dtype.itemsize
             if variable.dtype.kind != "T" or dim in variable.dims or size > COMPARED:
                 result[name] = references

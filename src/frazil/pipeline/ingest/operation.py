@@ -299,8 +299,9 @@ def ingest(
             create missing arrays.
         variables: The names of the data variables to ingest. None: all.
         virtual: If True, data stay in the files. Arrays get references to the bytes in the files, with their
-            codecs. Coordinates are copied, and so are texts without the concat dimension, if they cannot have
-            references, as in HDF5. The repository needs a virtual chunk container for the files.
+            codecs. Coordinates are copied. Texts that references cannot reach, as in HDF5, are copied too,
+            if they have at most 1 MiB in a file and not the concat dimension. The repository needs a virtual
+            chunk container for the files.
         format: The format of all files, such as ``"hdf5"`` or ``"grib"``. None: detected for each file.
         source_group: The path of the group in the files. Default: the root group ``"/"``. The group in the
             repository is that of ``to``.
