@@ -49,12 +49,13 @@ among: Final = ids_among
 
 
 def distinct(parts: Sequence[U8]) -> U8:
-    """Return each id once, sorted."""
+    """Return each id once, sorted: of files, or of nodes."""
     # Not `np.unique`, which imports masked arrays.
-    keys = np.sort(id_keys(np.concatenate([no_ids(), *parts])))
+    ids = np.concatenate(parts) if parts else no_ids()
+    keys = np.sort(id_keys(ids))
     keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
-    ids: U8 = keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-    return ids
+    out: U8 = keys.view(np.uint8).reshape(-1, ids.shape[1])
+    return out
 
 
 # Objects of a folder

@@ -447,11 +447,47 @@ def test_chunks_of_no_version_are_named_until_they_are_collected() -> None:
     assert "collect garbage" in plan.report.unresolved[0]
     certificate = plan.apply()
     assert not certificate.ok
-    assert "1 chunk file" in certificate.left[0]
+    assert "1 file" in certificate.left[0]
     repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
     assert repo.upkeep.certificates()[0].ok
     assert files_with(storage, np.concatenate([secret(4), secret(8, 30)])) == []
     del array
+
+
+@pytest.mark.parametrize("data", ["g", {"g/b": 0}])
+def test_arrays_that_no_version_has(data: Any) -> None:
+    """A manifest keeps the inline chunks of a deleted array as long as another array of it is in use."""
+    repo = frazil.Repository.create(storage := MemoryStorage(), CONFIG)
+    with repo.transaction("main", message="first") as store:
+        create(store, "g/a", secret(3), (1,))
+        create(store, "h", np.arange(3), (1,))
+    with repo.transaction("main", message="second") as store:
+        del zarr.open_group(store)["g/a"]
+        create(store, "g/b", secret(2, 30), (1,))
+    repo.upkeep.expire(datetime.now(UTC)).apply()
+    repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
+    assert len(files_with(storage, secret(3))) == 1
+    assert repo.upkeep.forget(data).apply().ok
+    assert files_with(storage, np.concatenate([secret(3), secret(1, 30)])) == []
+    assert values(repo, "h") == [[0, 1, 2]]
+    assert repo.upkeep.verify(level="checksum").ok
+
+
+def test_manifests_of_lost_arrays_are_named_until_they_are_collected() -> None:
+    """A killed commit leaves the manifest of a new array, of which no version knows the path."""
+    repo = frazil.Repository.create(storage := MemoryStorage(), CONFIG)
+    other = frazil.Repository.create(other_storage := MemoryStorage(), CONFIG)
+    for each, first in ((repo, 1), (other, 30)):
+        with each.transaction("main", message="first") as store:
+            create(store, "g/a", secret(3, first), (1,))
+    (manifest,) = other_storage.list("manifests")
+    storage.put(manifest.key, other_storage.get(manifest.key))
+    plan = repo.upkeep.forget("g")
+    assert "collect garbage" in plan.report.unresolved[0]
+    assert not plan.apply().ok
+    repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
+    assert repo.upkeep.certificates()[0].ok
+    assert files_with(storage, np.concatenate([secret(3), secret(3, 30)])) == []
 
 
 def test_the_certificate_notices_what_comes_back() -> None:

@@ -137,22 +137,26 @@ class Withdrawing(RuleBasedStateMachine):
         self.shared: Shared | None = None
         session = self.repo.writable_session("main")
         for path in ("a", "b"):
-            zarr.create_array(
-                session.store,
-                name=path,
-                shape=(SIZE,),
-                chunks=(chunk,),
-                dtype="i8",
-                compressors=None,
-                dimension_names=[path * 2],
-                attributes={"frazil_statistics": path == "a"},
-            )
+            self.create(session, path)
         frazil.Collection.create(session, "scenes", schema={"columns": {"cloud": "int64"}})
         session.commit("0")
         self.states = {"0": State({"a": Content(), "b": Content()})}
         self.parents: dict[str, tuple[str, ...]] = {"0": ()}
         self.branches, self.tags = {"main": "0", "dev": "0"}, dict[str, str]()
         self.repo.create_branch("dev", self.repo.lookup_branch("main"))
+
+    def create(self, session: Any, path: str) -> None:
+        zarr.create_array(
+            session.store,
+            name=path,
+            shape=(SIZE,),
+            chunks=(self.chunk,),
+            dtype="i8",
+            compressors=None,
+            dimension_names=[path * 2],
+            attributes={"frazil_statistics": path == "a"},
+            overwrite=True,
+        )
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -199,6 +203,15 @@ class Withdrawing(RuleBasedStateMachine):
         session.commit(message, allow_empty=True)
         arrays = {**state.arrays, path: state.arrays[path].resized(length, self.chunk)}
         self.committed(branch, message, replace(state, arrays=arrays))
+
+    @rule(branch=NAMES, path=PATHS, by_reference=st.booleans())
+    def create_again(self, branch: str, path: str, by_reference: bool) -> None:
+        """Replace an array by another one of this name, which has no element of the first one."""
+        state, message = self.tip(branch), str(len(self.states))
+        session = self.repository(by_reference).writable_session(branch)
+        self.create(session, path)
+        session.commit(message)
+        self.committed(branch, message, replace(state, arrays={**state.arrays, path: Content()}))
 
     @rule(branch=NAMES, by_reference=st.booleans())
     def tag(self, branch: str, by_reference: bool) -> None:

@@ -69,7 +69,8 @@ class Removal:
         chunks: The chunk files that are deleted.
         packs: The chunk files with other chunks in which a span becomes zeros, once for each span.
         spans: These spans, int64 (n, 2).
-        unused: Chunk files with bytes that no version used, and that stay.
+        unused: Chunk files with bytes that no version used, and manifests with arrays that no version had.
+            They stay.
         moved: Chunk files with bytes that other positions of the same arrays use, once for each span.
         moved_spans: These spans, int64 (n, 2).
         inline: Digests of inline chunks.
@@ -227,12 +228,12 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
     for (id_, _), has in zip(packs, found, strict=True):
         if has:
             yield f"bytes of the data in {chunk_key(id_)}: {again}"
-    sizes = listings[CHUNKS].find_sizes(removal.unused)[0]
-    if sizes.any():
+    unused = [listings[folder].find_sizes(removal.unused)[0] for folder in (CHUNKS, MANIFESTS)]
+    if count := sum(map(np.count_nonzero, unused)):
         yield (
-            f"{counted(int(np.count_nonzero(sizes)), 'chunk file')} ({int(sizes.sum()):,} bytes) had bytes "
-            "that no version used, and that may be those of the data: collect garbage, then repeat the "
-            "withdrawal if they stay"
+            f"{counted(int(count), 'file')} ({int(sum(map(np.sum, unused))):,} bytes) had chunks that no "
+            "version used, and that may be those of the data: collect garbage, then repeat the withdrawal if "
+            "they stay"
         )
     moved = files.by_file(files.placed(removal.moved, removal.moved_spans))
     if any(map_bounded(Purpose.RANGE_READS, lambda each: has_bytes(storage, *each), moved)):

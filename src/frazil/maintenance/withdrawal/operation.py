@@ -174,6 +174,8 @@ class ManifestCut:
     certain_inline: U8 = field(default_factory=no_ids)
     near: Spans = field(default_factory=Spans)
     near_inline: U8 = field(default_factory=no_ids)
+    #: Whether it stays, but has arrays that no version has.
+    is_of_lost_arrays: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -189,6 +191,10 @@ class WithdrawalSurvey:
     #: Manifests of versions that were read, and all manifests with references in the data.
     seen: set[bytes] = field(default_factory=set)
     cut: dict[bytes, ManifestCut] = field(default_factory=dict)
+    #: Manifests that no version uses, with arrays that no version has.
+    lost: set[bytes] = field(default_factory=set)
+    #: The ids of all nodes of the versions, uint8 (n, 8).
+    nodes: U8 = field(default_factory=lambda: np.zeros((0, NODE_ID_BYTES), np.uint8))
     #: The new ids of snapshots.
     names: dict[bytes, bytes] = field(default_factory=dict)
     live: Spans = field(default_factory=Spans)
@@ -286,8 +292,11 @@ class Forgetting:
         if survey.cuts.keys() != before:  # another array has one of the paths now
             survey.live = Spans()
             survey.seen.clear()
-        manifests = (nodes.manifest_ids() for nodes in tables())
-        uses = dict(zip(survey.versions, manifests, strict=True))
+        uses, ids = dict[bytes, U8](), [survey.nodes]
+        for id_, nodes in zip(survey.versions, tables(), strict=True):
+            uses[id_] = nodes.manifest_ids()
+            ids = [distinct([*ids, nodes.ids])] if len(ids) > _GATHERED else [*ids, nodes.ids]
+        survey.nodes = distinct(ids)
         needed = id_list(info.table.ids()[reachable(info)])
         required = set(id_list(distinct([uses[id_] for id_ in needed])))
         used, stored = distinct(list(uses.values())), list_objects(self._storage, MANIFESTS)
@@ -302,9 +311,9 @@ class Forgetting:
         def cut(item: tuple[bytes, bool]) -> ManifestCut | None:
             id_, is_used = item
             if id_ in required:
-                return self._cut(survey, id_, writes=writes, has_statistics=id_ in has_statistics)
+                return self._cut(survey, id_, True, writes=writes, has_statistics=id_ in has_statistics)
             with skip_missing(), skip_damage():  # a version without a ref may have lost its files
-                part = self._cut(survey, id_, writes=writes and is_used, has_statistics=False)
+                part = self._cut(survey, id_, is_used, writes=writes and is_used, has_statistics=False)
                 return part if is_used else replace(part, live=Spans(), near=Spans(), near_inline=no_ids())
             return None
 
@@ -320,6 +329,8 @@ class Forgetting:
             survey.near_inline = distinct([survey.near_inline, part.near_inline])
             if part.references:
                 survey.cut[id_] = replace(part, live=Spans(), near=Spans())
+            elif part.is_of_lost_arrays:
+                survey.lost.add(id_)
         survey.live, survey.near = Spans.union(live), Spans.union(near)
         changed = id_matrix(list(survey.cut))
         new = [id_ for id_, ids in uses.items() if among(ids, changed).any()]
@@ -357,15 +368,23 @@ class Forgetting:
         survey.versions = id_list(ids[among(ids, stored)])
 
     def _cut(
-        self, survey: WithdrawalSurvey, id_: bytes, *, writes: bool, has_statistics: bool
+        self, survey: WithdrawalSurvey, id_: bytes, is_used: bool, *, writes: bool, has_statistics: bool
     ) -> ManifestCut:
-        """Read a manifest, and write it again without the data."""
+        """Read a manifest, and write it again without the data.
+
+        Arrays that no version has any more may have been arrays of the data. So their chunks go, too. A
+        manifest that no version uses stays: another writer may be about to commit it.
+        """
         manifest = MANIFEST.read(self._storage, id_)
         if has_statistics:
             manifest = with_read_statistics(self._storage, manifest)
         pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
         cuts = {node: survey.cuts[node].in_manifest(id_) for node in manifest.arrays if node in survey.cuts}
+        nodes = id_matrix(list(manifest.arrays), NODE_ID_BYTES)
+        lost = set(id_list(nodes[~among(nodes, survey.nodes)])) if self._selection.boxes else set[bytes]()
         masks = [self._masks(survey, cuts.get(node), table) for node, table in pairs]
+        for (node, table), (all_, _) in zip(pairs, masks, strict=True):
+            all_ |= np.full(len(table), is_used and node in lost)
         written: dict[bytes, ChunkTable] = {}
         for (node, table), (_, partly) in zip(pairs, masks, strict=True):
             if len(rows := np.flatnonzero(partly)):
@@ -377,8 +396,8 @@ class Forgetting:
         stays = ~gone & np.concatenate([gone[:0], *own])
         near, near_inline = survey.files.spans(whole, stays), inline_digests(whole, stays)
         if not gone.any():
-            return ManifestCut(*spans, near=near, near_inline=near_inline)
-        certain = np.concatenate([all_ for all_, _ in masks])
+            return ManifestCut(*spans, near=near, near_inline=near_inline, is_of_lost_arrays=bool(lost))
+        certain = np.concatenate([all_ for all_, _ in masks]) & np.concatenate(own)
         foreign = np.unique(whole.source[gone & (whole.kind == ChunkKind.VIRTUAL)])
         sources = self._context.virtual.urls(whole.foreign.locations.take(foreign).texts())
         left: dict[bytes, ChunkTable] = {}
@@ -463,7 +482,7 @@ class Forgetting:
             chunks=chunks,
             packs=packs,
             spans=spans,
-            unused=listing.ids[has_unused],
+            unused=np.concatenate([listing.ids[has_unused], id_matrix(sorted(survey.lost))]),
             moved=moved,
             moved_spans=moved_spans,
             inline=inline,
@@ -487,11 +506,10 @@ class Forgetting:
             yield f"the lease {lease.info.id} ({lease.info.holder()}) may be of work with the data: end it"
         if staged := list(self._storage.list(STAGING)):
             yield f"{counted(len(staged), 'staged file')} of jobs may have the data: end or discard the jobs"
-        sizes, _ = survey.files.listing.find_sizes(removal.unused)
-        if len(sizes):
+        if len(removal.unused):
             yield (
-                f"{counted(len(sizes), 'chunk file')} ({int(sizes.sum()):,} bytes) with bytes that no "
-                "version uses may have the data: collect garbage"
+                f"{counted(len(removal.unused), 'file')} with chunks that no version uses may have the data: "
+                "collect garbage"
             )
         if len(removal.moved) or len(removal.moved_inline):
             yield f"bytes of the data are in use at {OTHER_POSITIONS}"
