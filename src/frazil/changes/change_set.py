@@ -7,7 +7,7 @@ a change set is small, can be pickled, and can be merged with the change sets of
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter, methodcaller
@@ -463,12 +463,18 @@ class ChangeSet:
         if row >= 0:
             self.nodes[path] = None
 
-    def without_below(self, base: NodeTable, path: str) -> ChangeSet:
-        """Return the changes without those of a group and of all nodes below it."""
-        inside = f"{path.rstrip('/')}/"
-        paths = {each for each in self.nodes if f"{each}/".startswith(inside)}
-        rows = [*range(*base.below(path).indices(len(base))), *filter((-1).__lt__, [base.find_node(path)])]
-        ids = {*base.identities(np.array(rows, np.int64))[0]}
+    def without_below(self, base: NodeTable, roots: Collection[str]) -> ChangeSet:
+        """Return the changes without those of some nodes and of all nodes below them."""
+
+        def is_inside(path: str) -> bool:
+            while path not in roots and path != "/":
+                path = parent_of(path)
+            return path in roots
+
+        paths, every = set(filter(is_inside, self.nodes)), np.arange(len(base))
+        rows = np.array([base.find_node(path) for path in roots], np.int64)
+        own = np.concatenate([rows, *(every[base.below(path)] for path in roots)])
+        ids = {*base.identities(own[own >= 0])[0]}
         ids |= {node.id for each in paths if (node := self.nodes[each]) is not None}
 
         def rest[T](part: Mapping[bytes, T]) -> dict[bytes, T]:

@@ -403,7 +403,7 @@ class RowSolver(RepeatingSolver):
     def repeat(self, workspace: Workspace) -> None:
         changes, self._changes = self._changes, None
         if changes is not None:
-            own = workspace.own_changes().without_below(workspace.start, self._table)
+            own = workspace.own_changes().without_below(workspace.start, {self._table})
             # zarr writes in a thread of its own, which must not wait for the lock of the commit.
             scratch = Workspace(workspace.context, workspace.snapshot_id, changes=own)
             changes.apply(Session(SessionState(scratch, "", SessionMode.writable, sys.maxsize)), self._table)

@@ -88,8 +88,7 @@ class DerivedSolver(RepeatingSolver):
 
     @override
     def repeat(self, workspace: Workspace) -> None:
-        own = workspace.own_changes()  # without results of ours, also where theirs has not changed them
-        for path in self._paths:
-            own = own.without_below(workspace.start, path)
+        # Without results of ours, also where theirs has not changed them.
+        own = workspace.own_changes().without_below(workspace.start, self._paths)
         workspace.rebase_onto(workspace.snapshot_id, own)
         self._paths.clear()
