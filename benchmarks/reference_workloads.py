@@ -120,12 +120,7 @@ REFERENCES: Final = (
         (FRAZIL,),
         targets=(
             Target("where, again, processor ms", 50),
-            Target(
-                "requests of a new handle",
-                6,
-                limit="a manifest for each column, all in one round trip. In a shared manifest, a changed "
-                "column would leave references, and their bytes would look used to a withdrawal",
-            ),
+            Target("requests of a new handle", 6),
         ),
     ),
     Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),

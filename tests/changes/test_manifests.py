@@ -146,18 +146,30 @@ def inline(n: int, size: int = 8) -> ChunkTable:
     return table_of({(i,): InlineRef(b"x" * size) for i in range(n)}, 1)
 
 
-def native(n: int) -> ChunkTable:
-    return table_of({(i,): NativeRef(bytes(12), i, 1) for i in range(n)}, 1)
+def native(n: int, *packs: int) -> ChunkTable:
+    """References into one or several packs."""
+    return table_of({(i,): NativeRef(bytes([packs[i % len(packs)]]) * 12, i, 1) for i in range(n)}, 1)
 
 
-def test_small_inline_arrays_share_a_manifest_and_others_do_not() -> None:
-    names = [bytes([i]) * 8 for i in range(6)]
-    one, two, large = inline(1), inline(2), inline(1001)
-    tables: list[list[ChunkTable]] = [[inline(3)], [native(2)], [one], [two, two], [large], []]
+def test_small_arrays_with_the_same_chunk_files_share_a_manifest() -> None:
+    names = [bytes([i]) * 8 for i in range(11)]
+    virtual = ChunkTable.from_virtual(np.zeros((1, 1), "u4"), ["s3://b/f"], [0], [1])
+    tables: list[list[ChunkTable]] = [
+        [inline(3)],
+        [native(2, 1)],
+        [inline(1)],
+        [inline(2), inline(2)],
+        [inline(1001)],
+        [],
+        [native(1, 1)],
+        [native(4, 1, 2)],
+        [native(2, 2, 1)],
+        [native(2, 3)],
+        [virtual],
+    ]
     files = share(list(zip(names, tables, strict=True)))
-    assert sorted(sorted(file) for file in files) == sorted(
-        [[names[0], names[2]], [names[1]], [names[3]], [names[3]], [names[4]]]
-    )
+    numbers = sorted(sorted(name[0] for name in file) for file in files)
+    assert numbers == [[0, 2], [1, 6], [3], [3], [4], [7, 8], [9], [10]]
 
 
 def test_a_shared_manifest_does_not_grow_without_bound() -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from frazil.format.chunk_table import box, keys, within
 from frazil.format.columns import I64, U32
+from frazil.format.ids import id_list
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef, ManifestRefs
 
@@ -271,9 +272,11 @@ class KeyWindows:
         return starts
 
 
-#: The limits of a manifest that several arrays share: references of one array, and bytes of all chunks.
+#: The limits of a manifest that several arrays share: references of one array, and bytes of all arrays.
 _SHARED_REFS: Final = 1000
 _SHARED_BYTES: Final = 1 << 20
+#: About the bytes of a reference.
+_REF_BYTES: Final = 32
 
 #: By default, an array with up to this number of references has one manifest. To read one chunk, a reader
 #: reads a whole manifest: with this number of references it has 6 to 30 MB, and takes half a second.
@@ -405,25 +408,40 @@ def _as_slice(rows: NDArray[np.int64] | slice) -> NDArray[np.int64] | slice:
 def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:
     """Return the content of each manifest file: tables by node id.
 
-    Small arrays whose chunks are all inline (coordinates, scalars) share files, because a dataset has many of
-    them, and a file costs a request. So a later change never leaves an unused chunk file that garbage
-    collection cannot delete.
+    Small arrays with the same chunk files share a manifest, because a dataset has many of them, and a file
+    costs a request: arrays whose chunks are all inline (coordinates, scalars), or in the same packs. So a
+    later change never leaves a chunk file that nothing uses and that garbage collection cannot delete.
     """
-    single: list[dict[bytes, ChunkTable]] = []
-    shared: list[dict[bytes, ChunkTable]] = []
-    room = 0
+    files: list[dict[bytes, ChunkTable]] = []
+    shared: dict[bytes, tuple[dict[bytes, ChunkTable], int]] = {}
     for node_id, tables in updates:
-        has_room = len(tables) == 1 and len(tables[0]) <= _SHARED_REFS
-        size = int(tables[0].length.sum()) if has_room else 0
-        if not has_room or size > _SHARED_BYTES or (tables[0].kind != ChunkKind.INLINE).any():
-            single += [{node_id: table} for table in tables]
+        chunk_files = _chunk_files(tables) if len(updates) > 1 else None
+        if chunk_files is None:
+            files += [{node_id: table} for table in tables]
             continue
+        size = _inline_bytes(tables[0]) + len(tables[0]) * _REF_BYTES
+        file, room = shared.get(chunk_files, ({}, 0))
         if size > room:
-            shared.append({})
-            room = _SHARED_BYTES
-        room -= size
-        shared[-1][node_id] = tables[0]
-    return single + shared
+            file, room = {}, _SHARED_BYTES
+            files.append(file)
+        file[node_id] = tables[0]
+        shared[chunk_files] = file, room - size
+    return files
+
+
+def _chunk_files(tables: list[ChunkTable]) -> bytes | None:
+    """Return the ids of the chunk files of a small array; None if it needs manifests of its own."""
+    if len(tables) != 1 or len(tables[0]) > _SHARED_REFS or _inline_bytes(tables[0]) > _SHARED_BYTES:
+        return None
+    table = tables[0]
+    is_native = table.kind == ChunkKind.NATIVE
+    if not (is_native | (table.kind == ChunkKind.INLINE)).all():
+        return None
+    return b"".join(sorted(set(id_list(table.chunk_ids[np.unique(table.source[is_native])]))))
+
+
+def _inline_bytes(table: ChunkTable) -> int:
+    return int(table.length[table.kind == ChunkKind.INLINE].sum())
 
 
 def plan_windows(

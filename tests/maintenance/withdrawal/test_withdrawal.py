@@ -473,6 +473,25 @@ def test_arrays_that_no_version_has(data: Any) -> None:
     assert repo.upkeep.verify(level="checksum").ok
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_earlier_positions_in_a_manifest_of_another_array(size: int) -> None:
+    """The manifest of the first version stays in use by `h`, with chunks of `t` that no version reads."""
+    repo = frazil.Repository.create(storage := MemoryStorage(), CONFIG)
+    with repo.transaction("main", message="first") as store:
+        create(store, "t", secret(3 * size), (size,))
+        create(store, "h", np.arange(3 * size), (size,))
+    with repo.transaction("main", message="second") as store:
+        array = zarr.open_array(store, path="t")
+        array[:] = np.concatenate([secret(2 * size, 1 + size), secret(size, 30)])
+    repo.upkeep.expire(datetime.now(UTC)).apply()
+    repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
+    assert len(list(storage.list("manifests"))) == 2
+    assert repo.upkeep.forget({"t": slice(0, size)}).apply().ok
+    assert files_with(storage, secret(size, 1 + size)) == []
+    assert values(repo, "h") == [list(range(3 * size))]
+    assert repo.upkeep.verify(level="checksum").ok
+
+
 def test_manifests_of_lost_arrays_are_named_until_they_are_collected() -> None:
     """A killed commit leaves the manifest of a new array, of which no version knows the path."""
     repo = frazil.Repository.create(storage := MemoryStorage(), CONFIG)

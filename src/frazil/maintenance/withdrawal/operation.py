@@ -52,6 +52,7 @@ from frazil.format.ids import (
     snapshot_key,
     transaction_key,
 )
+from frazil.format.manifest import Manifest
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import ManifestFiles, encode_snapshot
@@ -100,6 +101,10 @@ _TRIES: Final = 20
 #: The number of manifests whose spans are united at a time.
 _GATHERED: Final = 64
 _PAIR_BYTES: Final = OBJECT_ID_BYTES + NODE_ID_BYTES
+
+
+def _no_pairs() -> U8:
+    return np.zeros((0, _PAIR_BYTES), np.uint8)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -163,7 +168,7 @@ class ManifestCut:
     live: Spans
     gone: Spans
     files: ManifestFiles = field(default_factory=ManifestFiles.empty)
-    uses: U8 = field(default_factory=lambda: np.zeros((0, _PAIR_BYTES), np.uint8))
+    uses: U8 = field(default_factory=_no_pairs)
     new: U8 = field(default_factory=no_ids)
     inline: U8 = field(default_factory=no_ids)
     sources: tuple[str, ...] = ()
@@ -195,6 +200,8 @@ class WithdrawalSurvey:
     lost: set[bytes] = field(default_factory=set)
     #: The ids of all nodes of the versions, uint8 (n, 8).
     nodes: U8 = field(default_factory=lambda: np.zeros((0, NODE_ID_BYTES), np.uint8))
+    #: Pairs of a manifest and an array that a version reads from it, (k, 20).
+    pairs: U8 = field(default_factory=_no_pairs)
     #: The new ids of snapshots.
     names: dict[bytes, bytes] = field(default_factory=dict)
     live: Spans = field(default_factory=Spans)
@@ -292,11 +299,15 @@ class Forgetting:
         if survey.cuts.keys() != before:  # another array has one of the paths now
             survey.live = Spans()
             survey.seen.clear()
-        uses, ids = dict[bytes, U8](), [survey.nodes]
+        uses, ids, pairs = dict[bytes, U8](), [survey.nodes], [survey.pairs]
         for id_, nodes in zip(survey.versions, tables(), strict=True):
-            uses[id_] = nodes.manifest_ids()
-            ids = [distinct([*ids, nodes.ids])] if len(ids) > _GATHERED else [*ids, nodes.ids]
-        survey.nodes = distinct(ids)
+            every = nodes.whole()
+            uses[id_] = every.manifest_ids()
+            ids, pairs = (
+                [distinct([*parts, new])] if len(parts) > _GATHERED else [*parts, new]
+                for parts, new in ((ids, every.ids), (pairs, _pairs_of(every)))
+            )
+        survey.nodes, survey.pairs = distinct(ids), distinct(pairs)
         needed = id_list(info.table.ids()[reachable(info)])
         required = set(id_list(distinct([uses[id_] for id_ in needed])))
         used, stored = distinct(list(uses.values())), list_objects(self._storage, MANIFESTS)
@@ -372,32 +383,37 @@ class Forgetting:
     ) -> ManifestCut:
         """Read a manifest, and write it again without the data.
 
-        Arrays that no version has any more may have been arrays of the data. So their chunks go, too. A
-        manifest that no version uses stays: another writer may be about to commit it.
+        It may have chunks of arrays that no version reads from it any more. They go if they may be earlier
+        chunks of the data: of an array with data, or of one that no version has. A manifest that no version
+        uses stays: another writer may be about to commit it.
         """
         manifest = MANIFEST.read(self._storage, id_)
         if has_statistics:
             manifest = with_read_statistics(self._storage, manifest)
         pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
         cuts = {node: survey.cuts[node].in_manifest(id_) for node in manifest.arrays if node in survey.cuts}
-        nodes = id_matrix(list(manifest.arrays), NODE_ID_BYTES)
-        lost = set(id_list(nodes[~among(nodes, survey.nodes)])) if self._selection.boxes else set[bytes]()
+        lost = self._lost(survey, id_, manifest, is_used=is_used)
         masks = [self._masks(survey, cuts.get(node), table) for node, table in pairs]
-        for (node, table), (all_, _) in zip(pairs, masks, strict=True):
-            all_ |= np.full(len(table), is_used and node in lost)
+        certain = np.concatenate([np.zeros(0, np.bool_), *(all_ for all_, _ in masks)])
+        for (node, _), (all_, partly) in zip(pairs, masks, strict=True):
+            if node in lost:
+                all_[:], partly[:] = all_ | partly, False
         written: dict[bytes, ChunkTable] = {}
         for (node, table), (_, partly) in zip(pairs, masks, strict=True):
             if len(rows := np.flatnonzero(partly)):
                 partly[rows], written[node] = self._partial.written(table, rows, cuts[node], writes=writes)
         whole = table_of(manifest)
         gone = np.concatenate([np.zeros(0, np.bool_), *(all_ | partly for all_, partly in masks)])
-        spans = survey.files.spans(whole, ~gone), survey.files.spans(whole, gone)
-        own = [np.full(len(table), node in cuts) for node, table in pairs]
-        stays = ~gone & np.concatenate([gone[:0], *own])
+        own, is_lost = (
+            np.concatenate([gone[:0], *(np.full(len(table), node in nodes) for node, table in pairs)])
+            for nodes in (cuts, lost if is_used else ())
+        )
+        removed = gone | is_lost
+        spans = survey.files.spans(whole, ~removed), survey.files.spans(whole, gone)
+        stays = ~removed & own
         near, near_inline = survey.files.spans(whole, stays), inline_digests(whole, stays)
-        if not gone.any():
+        if not removed.any():
             return ManifestCut(*spans, near=near, near_inline=near_inline, is_of_lost_arrays=bool(lost))
-        certain = np.concatenate([all_ for all_, _ in masks]) & np.concatenate(own)
         foreign = np.unique(whole.source[gone & (whole.kind == ChunkKind.VIRTUAL)])
         sources = self._context.virtual.urls(whole.foreign.locations.take(foreign).texts())
         left: dict[bytes, ChunkTable] = {}
@@ -405,7 +421,7 @@ class Forgetting:
             # References with another number of coordinates are of no array. Unused sources have bytes.
             rest = replace(table.select_chunks(~(all_ | partly)), others=()).prune().compact()
             rest = ChunkTable.merge_tables([rest, written[node]]) if partly.any() else rest
-            if len(rest) and table is manifest.arrays[node]:
+            if len(rest) and table is manifest.arrays[node] and node not in lost:
                 left[node] = rest
         stored = list[NewManifest]()
         if left:
@@ -419,13 +435,25 @@ class Forgetting:
             id_matrix([each.ref.id for each in stored]),
             inline_digests(whole, gone),
             tuple(sources),
-            int(gone.sum()),
+            int(removed.sum()),
             sum(int(partly.sum()) for _, partly in masks),
             survey.files.spans(whole, certain),
             inline_digests(whole, certain),
             near,
             near_inline,
         )
+
+    def _lost(self, survey: WithdrawalSurvey, id_: bytes, manifest: Manifest, *, is_used: bool) -> set[bytes]:
+        """Return the arrays of a manifest that no version reads from it, and that may be of the data."""
+        if not self._selection.boxes or not manifest.arrays:
+            return set()
+        nodes = id_matrix(list(manifest.arrays), NODE_ID_BYTES)
+        is_lost = ~among(nodes, survey.nodes)
+        if is_used and len(nodes) > 1:
+            pairs = id_matrix([id_ + node for node in manifest.arrays], _PAIR_BYTES)
+            has_data = np.array([node in survey.cuts for node in manifest.arrays])
+            is_lost |= has_data & ~among(pairs, survey.pairs)
+        return set(id_list(nodes[is_lost]))
 
     def _masks(self, survey: WithdrawalSurvey, cut: ArrayCut | None, table: ChunkTable) -> tuple[Mask, Mask]:
         """Return which references are in the data, and which are of chunks that are partly in them."""
@@ -633,15 +661,20 @@ def _refs_with(info: RepoInfo, refs: Mapping[str, bytes], rows: Mask) -> tuple[s
     return tuple(name for name, chain in chains if rows[chain].any())
 
 
+def _pairs_of(nodes: NodeTable) -> U8:
+    """Return the pairs of a manifest and an array, (k, 20), in the order of the nodes."""
+    refs = nodes.manifests.compact()
+    ids = np.array(refs.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    return np.concatenate([ids, np.repeat(nodes.ids, refs.lengths, axis=0)], axis=1)
+
+
 def _with_manifests(nodes: NodeTable, cut: U8, pairs: U8, new: U8) -> NodeTable:
     """Return nodes with new manifests in place of those that are cut. Others of these are dropped.
 
     ``pairs`` are sorted pairs of an old manifest and an array, and ``new`` their new manifests.
     """
-    refs, extents = nodes.manifests.compact(), nodes.extents.compact()
-    owners = np.repeat(np.arange(len(nodes)), refs.lengths)
-    ids = np.array(refs.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-    own = np.concatenate([ids, nodes.ids[owners]], axis=1)
+    extents, own = nodes.extents.compact(), _pairs_of(nodes)
+    owners, ids = np.repeat(np.arange(len(nodes)), nodes.manifests.lengths), own[:, :OBJECT_ID_BYTES].copy()
     is_new, keep = among(own, pairs), ~among(ids, cut)
     ids[is_new] = new[id_keys(pairs).searchsorted(id_keys(own[is_new]))]
     keep |= is_new
