@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -270,5 +271,7 @@ def test_files_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             expand(wrong)
     with pytest.raises(InvalidInputError, match="twice"):
         expand(["a.nc", "?.nc"])
+    with pytest.raises(InvalidInputError, match=r"UTF-8, got .*/caf\\udce9\.nc'"):
+        expand([os.fsdecode(b"caf\xe9.nc")])
     with pytest.raises(InvalidInputError, match="at most one ConcatDim"):
         FilePattern(str, ConcatDim("x", [1]), ConcatDim("y", [1]))
