@@ -137,6 +137,24 @@ def test_maps_move_together(page: Any, address: str) -> None:
         former = masks
 
 
+def test_both_play(page: Any, address: str) -> None:
+    page.goto(f"{address}#/v/main/earth/t?view=data&with=main~1&form=pair&proj=grid")
+    box = page.get_by_role("application", name=OTHER.format("Image")).bounding_box()
+    page.mouse.move(box["x"] + 151, box["y"] + 101)
+    values_at(page, 0)
+    page.get_by_role("button", name="Play along time").click()
+    page.get_by_text("values of 3 frames").wait_for()
+    for step in (1, 2, 0):
+        page.wait_for_url(f"**i={step},0,0*" if step else lambda url: "i=" not in url)
+        assert page.get_by_role("application").count() == 2
+    page.wait_for_url("**i=1,0,0*")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Play along time").wait_for()
+    place = re.search(r"i=(\d),0,0", page.url)
+    page.mouse.move(box["x"] + 151, box["y"] + 101)
+    values_at(page, int(place[1]) if place else 0)
+
+
 def test_a_grid_zooms_in_both_pictures(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/earth/t?view=data&with=main~1&form=pair&proj=grid")
     this, other = (page.get_by_role("application", name=each.format("Image")) for each in (THIS, OTHER))

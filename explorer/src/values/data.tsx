@@ -135,12 +135,19 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const sliceAt = (place: number): Slice =>
     playing < 0 ? slice : { ...slice, index: slice.index.with(playing, place) };
   const ahead = aheadOf(part);
+  const compare = !base && !isBrief && !isTable && slice.y >= 0 ? (query["with"] ?? "") : "";
+  const compared = async (): Promise<Target> => {
+    const found = nodeOf(await snapshotOf(reader.repository, compare), node);
+    if (found?.node.shape.join() !== node.shape.join())
+      throw notFound(`The version ${compare} does not have this array with this shape.`);
+    return found;
+  };
   // What a frame depends on besides its place
   const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index, bands]);
-  const frameAt = (place: number): Promise<Plane> =>
+  const frameAt = (place: number, version = ""): Promise<Plane> =>
     frames.current.get(
-      `${place} ${others}`,
-      async () => load(await targetAt(place), sliceAt(place), most),
+      `${place} ${others} ${version}`,
+      async () => load(await (version ? compared() : targetAt(place)), sliceAt(place), most),
       ({ values }) => 8 * values.length,
     );
 
@@ -154,21 +161,17 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
       }
       const frame = await frameAt(at);
       for (let step = 1; step <= ahead && step < length; step++)
-        frameAt((at + step) % length).catch(() => undefined);
+        for (const version of new Set(["", compare])) frameAt((at + step) % length, version).catch(() => 0);
       return frame;
     },
     [snapshot, node.path, key, ask, base?.snapshot],
     true,
   );
-  const compare = !base && !isBrief && !isTable && !isPlaying && slice.y >= 0 ? (query["with"] ?? "") : "";
   const other = useLoad(
     async (signal) => {
       if (!compare || ask) return undefined;
-      const version = await snapshotOf(reader.repository, compare);
-      const found = nodeOf(version, node);
-      if (found?.node.shape.join() !== node.shape.join())
-        throw notFound(`The version ${compare} does not have this array with this shape.`);
-      return { name: compare, plane: await load(found, slice, most, signal) };
+      const plane = isPlaying ? frameAt(at, compare) : load(await compared(), slice, most, signal);
+      return { name: compare, plane: await plane };
     },
     [node.path, key, ask, compare && resolve(reader.repository, compare)],
     true,
@@ -191,10 +194,11 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const move = (place: number): void =>
     setQuery(playing === VERSIONS ? { ver: versions.ids?.[place] ?? "" } : toQuery(sliceAt(place)));
   useEffect(() => {
-    if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
+    const isBusy = picture.busy || other.busy || range.busy || versions.busy;
+    if (!isPlaying || isBusy || picture.error) return;
     const timer = setTimeout(() => move((at + 1) % length), PAUSE);
     return () => clearTimeout(timer);
-  }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
+  }, [playing, picture.busy, other.busy, range.busy, versions.busy, key, versions.at]);
 
   const shown = picture.value ?? summary.value;
   const region = shown && shown.node.path === node.path ? shown.box : part;
