@@ -40,23 +40,31 @@ VIEWS = {
 
 
 def problems_of(page: Any, address: str, views: Mapping[str, tuple[str, list[tuple[str, str]]]]) -> list[str]:
-    """What breaks the rules of axe: all rules in light, and those of colours in dark, too."""
-    package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the group `browser`")
-    axe = package.Axe()
-    schemes = {"light": {}, "dark": {"runOnly": ["color-contrast", "link-in-text-block"]}}
+    """What breaks the rules of axe on some views."""
     problems: list[str] = []
     for turn, (view, (place, marks)) in enumerate(views.items()):
         page.goto(f"{address}?{turn}{place}")
         for role, name in marks:
             page.get_by_role(role, name=name or None).first.wait_for()
-        for scheme, options in schemes.items():
-            page.emulate_media(color_scheme=scheme)
-            results = axe.run(page, options={"resultTypes": ["violations"], **options})
-            problems += [
-                f"{view}, {scheme}: {violation['id']}: {node['html'][:160]}"
-                for violation in results.response["violations"]
-                for node in violation["nodes"]
-            ]
+        problems += [f"{view}, {each}" for each in problems_now(page)]
+    return problems
+
+
+def problems_now(page: Any) -> list[str]:
+    """What breaks the rules of axe on a page as it is: all rules in light, and those of colours in dark."""
+    package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the group `browser`")
+    axe, problems = package.Axe(), list[str]()
+    for scheme, options in {
+        "light": {},
+        "dark": {"runOnly": ["color-contrast", "link-in-text-block"]},
+    }.items():
+        page.emulate_media(color_scheme=scheme)
+        results = axe.run(page, options={"resultTypes": ["violations"], **options})
+        problems += [
+            f"{scheme}: {violation['id']}: {node['html'][:160]}"
+            for violation in results.response["violations"]
+            for node in violation["nodes"]
+        ]
     return problems
 
 

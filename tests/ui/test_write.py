@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import zarr
 from tests.ui.serving import Client, Reply, pids, runs, served, tree_of, wait_for
+from tests.ui.test_accessibility import problems_now
 
 import frazil
 from frazil.errors import ErrorKind
@@ -220,10 +221,12 @@ def test_a_spike_is_reverted_by_keyboard(page: Any, writer: Client, repo: frazil
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.get_by_role("dialog", name="Revert a commit").wait_for()
+    assert problems_now(page) == []
     page.get_by_role("textbox", name="Message").focus()
     page.keyboard.press("Enter")
     apply = page.locator("button:focus", has_text="Apply")
     apply.wait_for()
+    assert problems_now(page) == []  # with the plan
     # Another page is faster: the plan is made again
     put(repo, "main", 2, 5, "Meanwhile")
     page.keyboard.press("Enter")
@@ -245,6 +248,7 @@ def test_a_refusal_and_a_page_that_may_not_write(page: Any, writer: Client, site
     page.get_by_role("textbox", name="Name").fill("v1")
     page.keyboard.press("Enter")
     page.get_by_role("alert").get_by_text("tag-already-exists").wait_for()
+    assert problems_now(page) == []
     page.get_by_role("textbox", name="Name").fill("v2")
     page.keyboard.press("Enter")
     page.get_by_text("new tag v2").wait_for()
