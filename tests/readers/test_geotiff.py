@@ -265,6 +265,32 @@ def test_images_of_netcdf_have_its_dimension(changes: dict[str, str], dim: str, 
         same_by_references(reader, "rain")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "nodata"),
+    [
+        ("int8", 5),
+        ("int8", 127),
+        ("int16", -32768),
+        ("int16", 256),
+        ("int16", 32767),
+        ("int32", 2**31 - 1),
+        ("int64", 2**40),
+    ],
+)
+def test_nodata_of_integers(dtype: str, nodata: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    write_file(path, dtype=dtype, nodata=nodata)
+    assert data_attrs(path)["_FillValue"] == nodata
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_nodata_that_no_float_can_be(dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    write_file(path, dtype=dtype, nodata=2**53)
+    path.write_bytes(path.read_bytes().replace(b"%d\0" % (2**53), b"%d\0" % (2**53 + 1)))
+    assert data_attrs(path)["_FillValue"] == 2**53 + 1
+
+
 @pytest.mark.parametrize("nodata", [b"nan", b"inf", b"1.5", b"999", b"-99"])
 def test_nodata_that_no_pixel_can_have(nodata: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.tif"

@@ -313,6 +313,7 @@ def grid_mapping_attrs(proj: dict[str, Any]) -> dict[str, Any]:
 
 
 _METADATA: Final = 42112
+_NODATA: Final = 42113
 _QUOTES: Final = {"&quot;": '"', "&apos;": "'"}
 #: Tag -> its name in GDAL.
 _TEXTS: Final = {
@@ -418,6 +419,18 @@ _NO_DATA: Final = (*_IMAGE_DIMS, *_PIXEL_COORDS, GRID_MAPPING)
 _DTYPES: Final = {"complex_int16": np.dtype("c8")}
 
 
+def _missing_value(nodata: Any, directory: Directory, dtype: np.dtype[Any]) -> Any:
+    """Return the pixel that means a missing value; None if there is none, or if no pixel can have it."""
+    if nodata is None or dtype.kind not in "iu":
+        return None if nodata is None else np.asarray(nodata).astype(dtype)[()]
+    limits = np.iinfo(dtype)
+    text = directory[_NODATA].tobytes().strip(b"\0 ") if _NODATA in directory else b""
+    if text.lstrip(b"-").isdigit():
+        nodata = int(text)  # GDAL has a float, which is another number from 2**53 on
+    is_pixel = float(nodata).is_integer() and limits.min <= int(nodata) <= limits.max
+    return dtype.type(int(nodata)) if is_pixel else None
+
+
 class GeoTiffReader(Reader):
     """The reader of the first image of a TIFF, or of the image ``page`` (from 1), with all its bands."""
 
@@ -455,13 +468,10 @@ class GeoTiffReader(Reader):
             raise damaged(self.file.url, "bands of one dtype", image.dtypes)
         shape = (image.count, image.height, image.width)
         dtype = _DTYPES.get(image.dtypes[0]) or np.dtype(image.dtypes[0])
-        is_first, nodata = self._page is None, image.nodata
+        is_first = self._page is None
         chunks = (image.count if is_first and not self._layout.planar else 1, *image.block_shapes[0])
-        if nodata is not None and dtype.kind in "iu":
-            is_whole = float(nodata).is_integer()
-            nodata = nodata if is_whole and np.can_cast(np.min_scalar_type(int(nodata)), dtype) else None
-        nodata = None if nodata is None else np.asarray(nodata).astype(dtype)[()]
         directory = self._directory if is_first else read_directory(self.file, self._page or 1)
+        nodata = _missing_value(image.nodata, directory, dtype)
         with self.library_call("texts of a TIFF"):
             attrs = {**read_texts(image, directory), "grid_mapping": GRID_MAPPING}
         self._axis, name = netcdf_axis(attrs, image.count) or self._axis, attrs.get("NETCDF_VARNAME")
