@@ -307,6 +307,20 @@ def test_writes_and_reads_have_the_same_addresses(tmp_path: Path, monkeypatch: p
     )
 
 
+def test_chunked_appends_keep_variables_that_do_not_grow(repo: frazil.Repository) -> None:
+    pytest.importorskip("dask")
+    data = xr.Dataset(
+        {"t": (("time", "x"), np.ones((8, 4))), "w": ("x", np.arange(4.0)), "name": ("x", list("abcd"))},
+        {"time": np.arange(8)},
+    )
+    data.isel(time=slice(4)).frazil.to(repo, encoding={"t": {"chunks": (2, 4)}})
+    later = data.isel(time=slice(4, None)).chunk(time=2)
+    with pytest.raises(IcechunkError, match="`w` must have the stored values"):
+        later.assign(w=later.w + 1).frazil.append(repo, "time")
+    later.frazil.append(repo, "time")
+    assert_identical(open_dataset(repo, engine="frazil").load(), data)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -467,10 +467,14 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
     rounded = writing.is_static(variable)
     equal = partial(_equal, form=form, dims=variable.dims, attrs=variable.attrs, rounded=rounded)
     if variable.chunks is not None:
-        array: Any = writing.stored.variables[name]
         manager, data = get_chunked_array_type(variable.data), variable.data
         spec = {"spec": data.spec} if is_cubed(data) else {}  # all arrays of a plan of Cubed have one
-        stored = manager.from_array(array, chunks=variable.chunks, **spec)
+        lazy = writing.stored.variables[name].chunk(
+            dict(zip(variable.dims, variable.chunks, strict=True)),
+            chunked_array_type=manager,
+            from_array_kwargs=spec,
+        )
+        stored = lazy.data
         chunks = tuple((1,) * len(sizes) for sizes in variable.chunks)
         compared = _map_blocks(equal, data, stored, dtype=np.bool_, chunks=chunks)
         manager.compute(compared, **writing.compute_options)
