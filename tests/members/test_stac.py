@@ -70,6 +70,22 @@ def test_items_in_and_out(scenes: frazil.Collection, tmp_path: Any) -> None:
     assert [each.id for each in scenes.to_stac(scenes.where("platform = 'S2B'"))] == ["b"]
 
 
+def test_properties_that_are_named_like_arguments(scenes: frazil.Collection) -> None:
+    more = {"message": "hello", "name": "n", "dataset": "d", "self": "s", "bbox": "b", "session": "x"}
+    scenes.add_stac({**ITEM, "properties": {**ITEM["properties"], **more}}, DATASET)
+    members = scenes.where()
+    assert list(members) == ["S2A_32UMA"]
+    assert {name: members.columns[name][0] for name in more} == more
+    assert scenes.check() == {}
+    for name in ("member", "west", "time", "crs", "variables"):
+        item = {**ITEM, "id": "b", "properties": {**ITEM["properties"], name: "other"}}
+        with pytest.raises(InvalidInputError, match=f"got `{name}`"):
+            scenes.add_stac(item, DATASET)
+    with pytest.raises(InvalidInputError, match="got `member`"):
+        scenes.add(DATASET, name="c", member="other")
+    assert list(scenes.where()) == ["S2A_32UMA"]
+
+
 def test_an_item_needs_a_time(scenes: frazil.Collection) -> None:
     pytest.importorskip("pystac")
     scenes.add(DATASET, name="a")

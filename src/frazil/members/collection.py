@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +65,25 @@ _COLUMNS: Final = {
     **dict.fromkeys(TIME, "time"),
     **dict.fromkeys(("crs", "shape", "variables"), "string"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A new member: its dataset, its name, and the values of columns. None: those of the dataset."""
+
+    dataset: Any
+    name: str
+    bbox: Sequence[float] | None = None
+    time: Any = None
+    crs: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(arguments: Mapping[str, Any]) -> _Member:
+        """Return the member of the arguments of `Collection.add`."""
+        own = {each.name for each in fields(_Member)} - {"columns"}
+        columns = {name: value for name, value in arguments.items() if name not in own}
+        return _Member(**{name: arguments[name] for name in own & arguments.keys()}, columns=columns)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -329,8 +348,8 @@ class Collection:
             ValidationFailedError: The member does not fit the schema.
             InvalidInputError: A column does not fit, or the box or the times of the dataset are not clear.
         """
-        item = {"dataset": dataset, "name": name, "bbox": bbox, "time": time, "crs": crs, **columns}
-        return self.add_many([item], message=message or f"Add {name} to {self._path}")
+        member = _Member(dataset, name, bbox, time, crs, columns)
+        return self._change([member], False, message or f"Add {name} to {self._path}")
 
     def add_many(self, members: Iterable[Mapping[str, Any]], *, message: str | None = None) -> str | None:
         """Add members in one commit.
@@ -342,7 +361,7 @@ class Collection:
         Returns:
             The id of the new snapshot; None in a session.
         """
-        return self._change(members, False, message or f"Add members to {self._path}")
+        return self._change(map(_Member.of, members), False, message or f"Add members to {self._path}")
 
     def replace(
         self,
@@ -366,8 +385,8 @@ class Collection:
         Raises:
             NodeNotFoundError: There is no such member.
         """
-        item = {"dataset": dataset, "name": name, **columns}
-        return self._change([item], True, message or f"Replace {name} in {self._path}")
+        member = _Member.of({"dataset": dataset, "name": name, **columns})
+        return self._change([member], True, message or f"Replace {name} in {self._path}")
 
     def add_rows(self, columns: Mapping[str, ArrayLike], *, message: str | None = None) -> str | None:
         """Add rows of members whose groups exist, such as those of an ingest, in one commit.
@@ -425,27 +444,23 @@ class Collection:
         text = message or f"Remove {', '.join(names)} from {self._path}"
         return _change(self._source, self._branch, work, text, self._table)
 
-    def _change(self, members: Iterable[Mapping[str, Any]], replaces: bool, message: str) -> str | None:
+    def _change(self, members: Iterable[_Member], replaces: bool, message: str) -> str | None:
         def work(session: Session) -> RowChanges:
-            rows = [self._write(session, replaces, **each) for each in members]
+            rows = [self._write(session, replaces, each) for each in members]
             names = dict.fromkeys(chain.from_iterable(rows))
             changes = self._encoded(session, {name: [each.get(name) for each in rows] for name in names})
             return RowChanges(changes.types, replaced=changes.added) if replaces else changes
 
         return _change(self._source, self._branch, work, message, self._table)
 
-    def _write(
-        self,
-        session: Session,
-        replaces: bool,
-        dataset: Any,
-        name: str,
-        bbox: Sequence[float] | None = None,
-        time: Any = None,
-        crs: str | None = None,
-        **columns: Any,
-    ) -> dict[str, Any]:
+    def _write(self, session: Session, replaces: bool, member: _Member) -> dict[str, Any]:
         """Write the group of a member. Return its row."""
+        dataset, name = member.dataset, member.name
+        if taken := sorted(member.columns.keys() & _COLUMNS.keys()):
+            raise InvalidInputError(
+                f"values of other columns must not be named {', '.join(_COLUMNS)}, got `{taken[0]}`. The "
+                "dataset and the arguments `name`, `bbox`, `time` and `crs` decide these columns"
+            )
         path, above = _path_of(self._path, name), name.split("/")[:-1]
         parents = {"/".join(above[: end + 1]) for end in range(len(above))}
         if parents and (known := parents & set(read_table(session, self._table, [KEY])[KEY].tolist())):
@@ -466,14 +481,14 @@ class Collection:
             dataset = dataset.to_dataset()
         elif isinstance(dataset, xr.DataArray):
             dataset = dataset.to_dataset(name=dataset.name or "data")
-        crs = crs_of(dataset) if crs is None else crs
-        box = box_of(dataset, crs) if bbox is None else normal_box(bbox)
-        moments = time_of(dataset) if time is None else time
+        crs = crs_of(dataset) if member.crs is None else member.crs
+        box = box_of(dataset, crs) if member.bbox is None else normal_box(member.bbox)
+        moments = time_of(dataset) if member.time is None else member.time
         first, last = moments if isinstance(moments, tuple | list) else (moments, moments)
         row = {KEY: name, **dict(zip(BOX, box or [None] * 4, strict=True)), "time": first, "time_end": last}
         shape = " ".join(f"{dim}={size}" for dim, size in dataset.sizes.items())
         variables = " ".join(map(str, dataset.data_vars))
-        return row | {"crs": crs, "shape": shape, "variables": variables} | columns
+        return {**row, "crs": crs, "shape": shape, "variables": variables, **member.columns}
 
     def _encoded(self, session: Session, values: Mapping[str, Any]) -> RowChanges:
         """Return new rows as elements. Values of new columns decide their types."""
@@ -650,8 +665,15 @@ class Collection:
 
         Returns:
             The id of the new snapshot; None in a session.
+
+        Raises:
+            InvalidInputError: A property has the name of a column that each collection has.
         """
-        return self.add(dataset, **{**stac.arguments_of(item), **columns})
+        own, properties = stac.arguments_of(item)
+        message = columns.pop("message", None)
+        given = _Member.of({"dataset": dataset, **own, **columns})
+        member = replace(given, columns={**properties, **given.columns})
+        return self._change([member], False, message or f"Add {member.name} to {self._path}")
 
     # ---- internal
 

@@ -78,15 +78,11 @@ def _polygon(box: list[float] | None) -> dict[str, Any] | None:
     return {"type": "MultiPolygon", "coordinates": rings}
 
 
-def arguments_of(item: Any) -> dict[str, Any]:
-    """Return the name, the box, the times and the properties of an item, as arguments of a new member."""
+def arguments_of(item: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of a new member for an item of STAC, and the other properties of the item."""
     document = item if isinstance(item, Mapping) else item.to_dict()
     found = {key: each for key, each in document["properties"].items() if each is not None}
     moment, first, last = (found.pop(each, None) for each in _TIMES)
-    columns = {
-        "name": document["id"],
-        "bbox": document.get("bbox"),
-        "time": (first or moment, last or moment),
-    }
     code = found.pop(_CRS, None) or (f"EPSG:{epsg}" if (epsg := found.pop("proj:epsg", None)) else None)
-    return {**found, **columns, "crs": code}
+    times = first or moment, last or moment
+    return {"name": document["id"], "bbox": document.get("bbox"), "time": times, "crs": code}, found
