@@ -153,10 +153,21 @@ class ConvertedReader(AdaptedReader):
         variable, conversion = self._reader.variable(name), self._conversions.get(name)
         if conversion is None or not self._is_in_values(variable):
             return stored
+        target = self.variable(name)
         with np.errstate(invalid="ignore", over="ignore"):
-            values = conversion.values(stored.astype(self.variable(name).dtype))
+            values = conversion.values(stored.astype(target.dtype))
         missing = coding_of(variable.attrs, variable.dtype).missing(stored)
-        return values if missing is None else np.where(missing, stored, values).astype(values.dtype)
+        present = np.ones(stored.shape, np.bool_) if missing is None else ~missing
+        is_lost = np.isfinite(stored) & np.isinf(values)
+        if (same := coding_of(target.attrs, target.dtype).missing(values)) is not None:
+            is_lost |= same & ~np.isnan(stored)
+        if len(rows := np.flatnonzero(present & is_lost)):
+            old, new = stored.flat[rows[0]], values.flat[rows[0]]
+            raise misfit(
+                f"{self.file.url}: the values of {name} in {conversion.target} must be {target.dtype} "
+                f"and must not mean a missing value, got {new} for {old}. Choose other units in convert"
+            )
+        return np.where(present, values, stored).astype(values.dtype)
 
     @override
     def contents(self) -> FileContents:

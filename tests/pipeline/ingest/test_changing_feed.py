@@ -289,6 +289,23 @@ def test_units_that_do_not_fit_are_a_problem_of_the_file(
 
 
 @needs_units
+@pytest.mark.parametrize(("value", "units"), [(-9.99, "cm"), (1e38, "cm")])
+def test_a_converted_value_that_would_be_missing(
+    tmp_path: Path, repo: frazil.Repository, value: float, units: str
+) -> None:
+    """It is the fill value in the new units, or no number of this type."""
+    dataset = day(0, "t")
+    values = np.array([[value, np.nan, 1], [2, 3, 4]], "f4" if value > 1 else "f8")
+    dataset["t"] = dataset["t"].copy(data=values).assign_attrs(units="m")
+    dataset["t"].encoding = {"_FillValue": -999.0}
+    paths = save(tmp_path, dataset)
+    with pytest.raises(IcechunkError, match="must not mean a missing value"):
+        add(repo, paths, convert={"t": units})
+    add(repo, paths, convert={"t": "km"})
+    np.testing.assert_allclose(contents(repo).t, values / 1000)
+
+
+@needs_units
 def test_wrong_units_of_the_caller_are_refused(tmp_path: Path, repo: frazil.Repository) -> None:
     with pytest.raises(IcechunkError, match="convert must give t units"):
         add(repo, save(tmp_path, day(0, "t")), convert={"t": "no such unit"})
@@ -918,7 +935,8 @@ def test_a_refusal_says_what_to_do(tmp_path: Path, repo: frazil.Repository) -> N
 def test_days_without_steps_are_files_of_their_own(tmp_path: Path, repo: frazil.Repository) -> None:
     """Their contents are equal, and they are no copies of each other."""
     empty = day(0, "t").isel(time=slice(0))
-    paths = save(tmp_path, empty, empty, day(1, "t"), empty)
+    hours = empty.assign_coords(time=empty.time.copy().assign_attrs(units="hours since 2000-01-01"))
+    paths = save(tmp_path, empty, empty, day(1, "t"), empty, hours)
     for path in paths:
         result = add(repo, [path], mode="append")
     assert contents(repo).time.size == 2

@@ -693,9 +693,11 @@ def _converted(
     with np.errstate(invalid="ignore"):
         result = values.astype(variable.dtype)
     wrong = np.zeros(len(values), np.bool_)
+    if not len(values) or not conversions:
+        return result, wrong
     order = np.argsort(codes, kind="stable")
     distinct, first = np.unique(codes[order], return_index=True)
-    for code, rows in zip(distinct.tolist(), np.split(order, first[1:]), strict=True) if conversions else ():
+    for code, rows in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
         if code in conversions:
             raw = values[rows].astype(conversions[code].source.dtype)
             result[rows], wrong[rows] = conversions[code].apply(raw)
