@@ -182,6 +182,26 @@ def test_a_chunk_that_moves_is_not_computed() -> None:
     assert arrays_of(repo, "half") == from_nothing(repo, OPERATIONS["coarsen"])
 
 
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_labels_of_the_newest_steps(length: int) -> None:
+    """The result has whole chunks of the labels on some days only, and takes over their references then."""
+    repo, dice = frazil.Repository.create(frazil.in_memory_storage()), np.random.default_rng(0)
+    encoding = {"t": {"chunks": (1, 8, 12)}, "time": {"chunks": (3,)}}
+    with repo.transaction("main", message="data") as store:
+        steps(0, 9, dice).to_zarr(store, group="data", zarr_format=3, consolidated=False, encoding=encoding)
+    isel = {"time": slice(-length, None)}
+    select(repo, ["data/t"], isel=isel, to=Target(repo, group="newest"), **INLINE)
+    for day in range(9, 14):
+        with commit(repo, f"{day}") as store:
+            append(store, day, day + 1)
+        refresh(repo, **INLINE).apply()
+        session = repo.readonly_session("main")
+        for name in ("t", "time"):
+            expected = frazil.read(session, f"data/{name}")[-length:]
+            np.testing.assert_array_equal(frazil.read(session, f"newest/data/{name}"), expected)
+        assert derived(repo).is_current
+
+
 @pytest.mark.parametrize("group", ["out", "data/out", "data"])
 def test_branches_that_both_have_fresh_results_are_merged(group: str) -> None:
     repo = archive()
@@ -310,6 +330,25 @@ def test_results_that_were_moved_or_deleted(tmp_path: Path) -> None:
     ]
     assert arrays_of(repo, "coarse") == from_nothing(repo, OPERATIONS["coarsen"])
     assert "half" not in zarr.open_group(repo.readonly_session("main").store, mode="r")
+
+
+def test_a_moved_result_with_new_labels_stays_a_source() -> None:
+    """The labels of the result change, so its coordinate gets new chunks."""
+    repo = archive(8)
+    coarsen(repo, ["data/t"], {"time": 2}, to=Target(repo, group="a"), **INLINE)
+    rechunk(repo, ["a/data/t"], {"time": -1}, to=Target(repo, group="b"), **INLINE)
+    session = repo.rearrange_session("main")
+    session.move("/a", "/z")
+    session.commit("move")
+    with commit(repo, "more") as store:
+        append(store, 8, 12)
+    refresh(repo, **INLINE).apply()
+    assert derived(repo).is_current
+    session = repo.readonly_session("main")
+    times = frazil.read(session, "data/time").reshape(-1, 2).mean(axis=1)
+    for group in ("z/data", "b/a/data"):
+        np.testing.assert_array_equal(frazil.read(session, f"{group}/time"), times)
+        assert frazil.read(session, f"{group}/t").shape == (6, 8, 12)
 
 
 def test_a_call_that_runs_again_after_a_move_of_its_results() -> None:

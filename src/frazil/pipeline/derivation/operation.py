@@ -484,7 +484,11 @@ class BlockRun:
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=is_float):
                 return
         self.changed.add(new.path)
-        create_array(session, self.view.session, coordinate.old, new)
+        if existing is None or not self.view.is_refresh:
+            create_array(session, self.view.session, coordinate.old, new)
+        else:  # definitions that read it find it by the id of its node, also after a move
+            session.workspace.delete_refs(new.path, session.chunk_table(new.path).index)
+            session.workspace.set_node(new.path, new.encoded())
         if values.size:
             open_array(session, new.path)[...] = values
 
@@ -511,7 +515,7 @@ class BlockRun:
                 self.edited.add(new.path)
             if _replace_refs(session, new.path, table):
                 self.changed.add(new.path)
-            if transferred.old.path not in coordinates:
+            if transferred.old.path not in coordinates or digest_table is not None:
                 self.transferred[new.path] = digests
             if self.is_dry:
                 self._predict_transfer(session, transferred.transfer, digests)

@@ -348,7 +348,9 @@ def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
 
     computed = []
     for each in outputs.computed:
-        if all(exists(new.path) for new in each.new):
+        # The first run may have taken over the chunks of a coordinate, which is no result then.
+        is_label = each.old.path in coordinates and stays(each.new[0].path, is_coordinate=True)
+        if is_label or all(exists(new.path) for new in each.new):
             new = tuple(_laid_out(session, one) for one in each.new)
             if any(one.grid != new[0].grid for one in new):  # some have another data type now
                 new = each.new
