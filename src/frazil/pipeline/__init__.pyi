@@ -25,6 +25,7 @@ from frazil.jobs.staging import StagedJob as StagedJob
 from frazil.jobs.staging import discard_job as discard_job
 from frazil.jobs.staging import staged_jobs as staged_jobs
 from frazil.jobs.task_results import Outcome as Outcome
+from frazil.pipeline.definition import PastRun as PastRun
 from frazil.pipeline.definition import Pipeline as Pipeline
 from frazil.pipeline.definition import PipelineDerived as PipelineDerived
 from frazil.pipeline.definition import PipelineGraph as PipelineGraph

@@ -139,6 +139,31 @@ def test_a_damaged_file_is_left_out_until_it_is_complete(archive: Path) -> None:
     assert pipeline.status().quarantined == ()
 
 
+def test_files_that_an_unpublished_run_left_out_are_named(tmp_path: Path) -> None:
+    """The ledger of the audit branch has them already, when the next run continues."""
+    damaged(tmp_path, 1)
+    pipeline = feed(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"at least one file, .*t2m_1\.nc: damaged"):
+        pipeline.run()
+    day(tmp_path, 2)
+    first = pipeline.run()
+    assert (first.outcome, first.files) == ("left-out", 1)
+    assert [name.rpartition("/")[2] for name, _ in first.left_out] == ["t2m_1.nc"]
+    damaged(tmp_path, 3)
+    day(tmp_path, 4, offset=500)
+    with pytest.raises(ValidationFailedError):
+        pipeline.run()
+    day(tmp_path, 4)
+    second = pipeline.run()
+    assert second.outcome == "left-out"
+    assert [name.rpartition("/")[2] for name, _ in second.left_out] == ["t2m_3.nc"]
+    is_up_to_date(tmp_path, 2, 4)
+    tagged = replace(pipeline, tag="day-%Y")
+    tag = tagged.run().tag
+    assert tag is not None
+    assert [each.tag for each in tagged.status().runs] == [tag, None]
+
+
 def test_a_file_returns_to_its_earlier_contents(archive: Path) -> None:
     pipeline, path = feed(archive), archive / "t2m_1.nc"
     pipeline.run()

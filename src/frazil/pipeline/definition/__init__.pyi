@@ -1,6 +1,7 @@
 __all__: list[str]
 
 from frazil.pipeline.definition.pipeline import Pipeline as Pipeline
+from frazil.pipeline.definition.results import PastRun as PastRun
 from frazil.pipeline.definition.results import PipelineGraph as PipelineGraph
 from frazil.pipeline.definition.results import PipelinePlan as PipelinePlan
 from frazil.pipeline.definition.results import PipelineRun as PipelineRun

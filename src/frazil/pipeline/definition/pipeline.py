@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from frazil import host
 from frazil.arguments import check_fields, require_choice
-from frazil.display import suggest
+from frazil.display import some_of, suggest
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
@@ -35,6 +35,7 @@ from frazil.pipeline.definition.files import Label, TableFiles, newest_label, pr
 from frazil.pipeline.definition.record import no_work, record_job, record_of
 from frazil.pipeline.definition.results import (
     Outcome,
+    PastRun,
     PipelineGraph,
     PipelinePlan,
     PipelineRun,
@@ -55,6 +56,7 @@ from frazil.pipeline.derivation.declaration import Declaration
 from frazil.pipeline.derivation.digest_table import ChunkHashes
 from frazil.pipeline.derivation.refresh import DerivedArray, DerivedState, Refresh, derived, preview, refresh
 from frazil.pipeline.ingest.operation import IngestResult, run_ingest, with_containers
+from frazil.pipeline.ingest.options import ledger_name
 from frazil.pipeline.provenance import Step, lineage_graph
 from frazil.pipeline.publishing.operation import write_audit_publish
 from frazil.pipeline.validation.rules import KINDS, Rule, require_sound, rules_from
@@ -324,6 +326,11 @@ class Pipeline:
             ahead = lineage_graph(repo, branch=audit, jobs_only=False).steps
             ahead = tuple(each for each in ahead if each.snapshot_id not in known)
             runs[:0] = self._runs(ahead, is_published=False)
+        tags = set(repo.list_tags())
+        for at, run in enumerate(runs[:_RUNS]):
+            name = run.written_at.strftime(self.tag or "") if run.written_at else ""
+            if name in tags and repo.lookup_tag(name) == run.snapshot_id:
+                runs[at] = replace(run, tag=name)
         return PipelineStatus(
             self.name,
             info.id,
@@ -406,7 +413,7 @@ class Pipeline:
                 total += max(min(times), size * sum(times) / sum(each[measure] for each in records))
         return total
 
-    def _runs(self, steps: Sequence[Step], *, is_published: bool) -> Iterator[PipelineRun]:
+    def _runs(self, steps: Sequence[Step], *, is_published: bool) -> Iterator[PastRun]:
         """Yield the runs in a history, newest first: an audit, and the jobs before it."""
         starts = [at for at, each in enumerate(steps) if each.audit is not None]
         if not is_published and steps and 0 not in starts:
@@ -417,7 +424,7 @@ class Pipeline:
             holds = sum(bool(row.get("ok")) for row in rows)
             failed: Outcome = "unfinished" if holds == len(rows) else "rules-failed"
             outcome: Outcome = "published" if is_published else failed
-            yield PipelineRun(self.name, outcome, step.snapshot_id, seconds, holds, step.written_at)
+            yield PastRun(self.name, outcome, step.snapshot_id, seconds, holds, step.written_at)
 
     def _job_id(self, files: Sequence[TableFiles], start: str, span: object) -> str:
         """Return a hash of what decides the work: the files, the definition, and the version at the start."""
@@ -461,6 +468,11 @@ class Pipeline:
         results, computed = published.value or ((), ())
         reports = [each.report for each in results if each.report is not None]
         left_out = {name: why for each in reports for name, why in problems_of(each).items()}
+        # A run before this one may have left out files on the audit branch, and not have published them.
+        named = {ledger_name(each.url) for report in reports for each in report.fatal() if each.url}
+        now = Version.of(repo, branch=self.branch).session()
+        for table in self.ingest:
+            left_out |= quarantined(now, table, self.folder, since=session, without=named, engine=self.engine)
         done = replace(
             done,
             outcome="unchanged" if published.done_before else "left-out" if left_out else "published",
@@ -481,6 +493,7 @@ class Pipeline:
             request = replace(each.request, job_id=None if job_id is None else f"{job_id}-{number}")
             place = replace(target, group=each.table.group)
             results.append(run_ingest(request, place, each.inspection, again=job_id is not None))
+        self._require_files(Version.of(repo, branch=branch).session())
         computed, options = list[str](), {"engine": self.engine, "progress": progress}
         for table in self.derived:
             declaration, version = declaration_of(table), Version.of(repo, branch=branch)
@@ -504,6 +517,23 @@ class Pipeline:
         ):
             run_job(job, self.engine)
         return results, tuple(dict.fromkeys((*new, *behind)))
+
+    def _require_files(self, session: Session) -> None:
+        """Raise ``InvalidInputError`` if all files of a table are left out, so that it has no arrays yet."""
+        for table in self.ingest:
+            if any(
+                session.workspace.is_array(f"{path}/{name}")
+                for path in table.groups
+                for name in session.workspace.children(path)
+            ):
+                continue
+            if left_out := quarantined(session, table, self.folder, engine=self.engine):
+                names = some_of([f"{name}: {reason}" for name, reason in left_out.items()])
+                raise InvalidInputError(
+                    f"the group `{table.group}` must get the data of at least one file, got only files that "
+                    f"are left out: {names}",
+                    ErrorKind.BAD_SOURCE,
+                )
 
     def _finished(self, repo: Repository, done: PipelineRun, started: float) -> PipelineRun:
         """Create the tag, remove versions, and return the complete result."""

@@ -116,16 +116,44 @@ type Outcome = Literal["published", "left-out", "unchanged", "rules-failed", "un
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PipelineRun(_Lines):
-    """A run of a pipeline: its result, or what the history has of it.
+class PastRun(_Lines):
+    """A run of a pipeline, as the history has it.
+
+    Attributes:
+        name: The name of the pipeline.
+        outcome: ``"published"``, with or without all files; ``"rules-failed"``: nothing was published;
+            ``"unfinished"``: the next run continues it.
+        snapshot_id: The id of the published version, or of the last commit.
+        seconds: The time of its jobs.
+        rules: The number of rules that hold.
+        written_at: The time of the commit.
+        tag: The name of the tag of the version. None: it has no tag.
+    """
+
+    name: str
+    outcome: Outcome
+    snapshot_id: str
+    seconds: float
+    rules: int = 0
+    written_at: datetime | None = None
+    tag: str | None = None
+
+    shown_as: ClassVar[str] = "pipeline.PastRun"
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{brief(self.written_at)}, {self.seconds:.1f} s, {self.outcome} ({self.snapshot_id})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PipelineRun(PastRun):
+    """The result of a run of a pipeline.
 
     Attributes:
         name: The name of the pipeline.
         outcome: ``"published"``; ``"left-out"``: published, without some files that have problems;
-            ``"unchanged"``: there was nothing to do. In a status also ``"rules-failed"``: nothing was
-            published; and ``"unfinished"``: the next run continues it.
-        snapshot_id: The id of the published version, or of the last commit.
-        seconds: The time of the run; in a status, of its jobs.
+            ``"unchanged"``: there was nothing to do.
+        snapshot_id: The id of the published version.
+        seconds: The time of the run.
         rules: The number of rules that hold.
         written_at: The time of the commit.
         tag: The name of the tag of the version. None: it has no tag.
@@ -136,13 +164,6 @@ class PipelineRun(_Lines):
         bytes_deleted: The bytes of the files that were deleted with them.
     """
 
-    name: str
-    outcome: Outcome
-    snapshot_id: str
-    seconds: float
-    rules: int = 0
-    written_at: datetime | None = None
-    tag: str | None = None
     files: int = 0
     left_out: tuple[tuple[str, str], ...] = ()
     derived: tuple[str, ...] = ()
@@ -182,7 +203,7 @@ class PipelineStatus(_Lines):
     snapshot_id: str | None = None
     published_at: datetime | None = None
     newest: tuple[tuple[str, str], ...] = ()
-    runs: tuple[PipelineRun, ...] = ()
+    runs: tuple[PastRun, ...] = ()
     quarantined: tuple[tuple[str, str], ...] = ()
     behind: tuple[DerivedArray, ...] = ()
 
@@ -194,8 +215,7 @@ class PipelineStatus(_Lines):
         )
         yield f"published: {when}"
         yield from (f"newest in {group}: {label}" for group, label in self.newest)
-        for each in self.runs:
-            yield f"run: {brief(each.written_at)}, {each.seconds:.1f} s, {each.outcome} ({each.snapshot_id})"
+        yield from (f"run: {line}" for each in self.runs for line in each._lines())
         yield from (f"quarantined: {name}: {reason}" for name, reason in self.quarantined)
         yield from (f"not current: {each.path}: {each.row()}" for each in self.behind)
 
