@@ -20,7 +20,7 @@ import xarray as xr
 
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import misfit
-from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError
+from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.geozarr import CONVENTIONS
 from frazil.handle.repository import Repository
@@ -57,8 +57,8 @@ def export_netcdf(
     """Write the arrays of a group as a NetCDF file, with their coordinates and attributes.
 
     The values are those that ``xarray.open_zarr`` reads, and the encoding is that of ``Dataset.to_netcdf``.
-    With dask, xarray writes chunk by chunk; without, each variable must fit into memory. The file gets its
-    name when it is complete.
+    Attributes that NetCDF does not have, such as objects, become JSON texts. With dask, xarray writes chunk
+    by chunk; without, each variable must fit into memory. The file gets its name when it is complete.
 
     Args:
         source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
@@ -73,7 +73,8 @@ def export_netcdf(
     Raises:
         AlreadyExistsError: The file exists (``not-allowed``).
         InvalidInputError: The path is one of an array, or the group does not have one of the variables
-            (``invalid-argument``). ``invalid-array-metadata`` if an array has no names of dimensions.
+            (``invalid-argument``). ``invalid-array-metadata`` if an array has no names of dimensions, or if
+            xarray cannot write the values.
         NodeNotFoundError: There is no such group.
 
     Examples:
@@ -117,10 +118,46 @@ def export_netcdf(
             )
         chosen = dataset[names]
         for each in (chosen, *chosen.variables.values()):
-            each.attrs.pop(CONVENTIONS, None)  # objects, which NetCDF cannot hold
+            each.attrs.pop(CONVENTIONS, None)  # names of Zarr attributes, which the file does not have
+            each.attrs = {key: _netcdf_attribute(value) for key, value in each.attrs.items()}
+        for variable in chosen.variables.values():
+            variable.encoding = _netcdf_encoding(variable)
         with named_when_complete(file) as part:
-            chosen.to_netcdf(part)
+            try:
+                chosen.to_netcdf(part)
+            except IcechunkError:
+                raise
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise misfit(
+                    f"the group `{group}` must have data that xarray can write to NetCDF, got "
+                    f"{type(error).__name__}: {error}. Leave a variable out, or export a Zarr store"
+                ) from error
     return file
+
+
+def _netcdf_attribute(value: Any) -> Any:
+    """Return an attribute that NetCDF has: numbers, texts, or lists of one of them. Others become JSON."""
+    values = value if isinstance(value, list | tuple) else [value]
+    is_text = all(isinstance(each, str) for each in values)
+    is_number = all(
+        isinstance(each, np.generic | np.ndarray | float)
+        or (isinstance(each, int) and not isinstance(each, bool) and -(2**63) <= each < 2**64)
+        for each in values
+    )
+    return value if values and (is_text or is_number) else json.dumps(value, default=str)
+
+
+def _netcdf_encoding(variable: xr.Variable) -> dict[str, Any]:
+    """Return an encoding with which xarray writes the values that it has read."""
+    encoding, fill = dict(variable.encoding), variable.encoding.get("_FillValue")
+    is_unsigned = {"true": True, "false": False}.get(str(encoding.get("_Unsigned", "")).lower())
+    dtype = np.dtype(encoding.get("dtype", variable.dtype))
+    if fill is None and is_unsigned is not None and dtype.kind in "iu":  # xarray applies it with a fill value
+        del encoding["_Unsigned"]
+        encoding["dtype"] = np.dtype(f"{'u' if is_unsigned else 'i'}{dtype.itemsize}")
+    if fill is not None and str(encoding.get("missing_value", fill)) != str(fill):
+        del encoding["missing_value"]  # both mean a missing value, and xarray writes only one of them
+    return encoding
 
 
 def new_file(path: str | Path, *, overwrite: bool) -> Path:
