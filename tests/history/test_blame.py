@@ -339,6 +339,21 @@ def test_differences_are_those_of_decoded_values() -> None:
     assert (raw.changed, raw.max, raw.units) == (2, 32775.0, None)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "before", "after"),
+    [
+        ("i8", [2**53, 2**60, 5], [2**53 + 1, 2**60 - 1, 5]),
+        ("u8", [2**64 - 1, 0, 5], [2**64 - 2, 1, 5]),
+        ("i8", [-(2**63), 2**62, 5], [-(2**63) + 1, 2**62 - 1, 5]),
+    ],
+)
+def test_differences_of_integers_that_no_float_tells_apart(
+    dtype: str, before: list[int], after: list[int]
+) -> None:
+    report = difference(with_attributes(np.array(before, dtype), {}, np.array(after, dtype), {}))
+    assert (report.changed, report.mean, report.max, report.rmse) == (2, 0, 1, 1)
+
+
 def test_a_change_of_attributes_alone_is_a_change_of_values() -> None:
     repo = with_attributes(
         np.array([0, 100, -32768], "i2"), PACKING, np.array([0, 100, -32768], "i2"), PACKING

@@ -130,7 +130,10 @@ def _compared(
     if not is_comparable or not both.any() or not (kinds <= set("biufmM") or coding.calendar is not None):
         return _Sums(changed)
     ends = np.asarray(old)[both], np.asarray(new)[both]
-    if kinds <= set("biuf"):
+    if kinds in ({"i"}, {"u"}):  # floats do not tell large integers apart
+        low, high = (order(*ends).astype(np.uint64) for order in (np.minimum, np.maximum))
+        steps = (high - low).astype(np.float64) * np.where(ends[1] < ends[0], -1.0, 1.0)
+    elif kinds <= set("biuf"):
         steps = ends[1].astype(np.float64) - ends[0].astype(np.float64)
     else:
         steps = (ends[1] - ends[0]).astype("m8[us]") / coding.step[1]
