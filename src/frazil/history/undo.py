@@ -429,7 +429,7 @@ def _changed(info: RepoInfo, change: FieldChange, now: int) -> tuple[RepoInfo, O
 
 
 _FOR_GOOD: Final = {
-    UpdateKind.GC_RAN: "a garbage collection",
+    UpdateKind.GC_RAN: "a garbage collection or withdrawal",
     UpdateKind.EXPIRATION_RAN: "an expiration, retention or squash",
     UpdateKind.REPO_MIGRATED: "an upgrade of the format",
     UpdateKind.REPO_INITIALIZED: "the creation of the repository",

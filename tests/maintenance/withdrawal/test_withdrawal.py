@@ -291,6 +291,23 @@ def test_shifted_chunks_are_named_and_followed(inline: int) -> None:
     assert files_with(storage, secret(4)) == []
 
 
+@pytest.mark.parametrize("inline", [0, 100])
+def test_equal_chunks_of_one_version_are_not_shifted(inline: int) -> None:
+    """To follow them would withdraw the cells of others."""
+    chunks = frazil.ChunksConfig(deduplicate=True)
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=inline, chunks=chunks)
+    repo = frazil.Repository.create(MemoryStorage(), config)
+    for number in (3, 4):
+        with repo.transaction("main", message=f"{number}") as store:
+            zarr.create_array(
+                store, name="t", data=np.full(8, 5), chunks=(4,), compressors=None, overwrite=number == 4
+            )
+    plan = repo.upkeep.forget({"t": slice(4, 8)})
+    assert plan.report.unresolved == ()
+    assert plan.apply().ok
+    assert values(repo, "t") == [[5, 5, 5, 5, 0, 0, 0, 0]] * 2
+
+
 def test_equal_bytes_of_another_array_stay() -> None:
     config = frazil.RepositoryConfig(
         inline_chunk_threshold_bytes=0,

@@ -236,7 +236,8 @@ def _left(context: Context, removal: Removal) -> Iterator[str]:
             "they stay"
         )
     moved = files.by_file(files.placed(removal.moved, removal.moved_spans))
-    if any(map_bounded(Purpose.RANGE_READS, lambda each: has_bytes(storage, *each), moved)):
+    has_moved = len(removal.moved_inline) and among(removal.moved_inline, stored_inline(storage)).any()
+    if has_moved or any(map_bounded(Purpose.RANGE_READS, lambda each: has_bytes(storage, *each), moved)):
         yield f"bytes of the data are in use at {OTHER_POSITIONS}"
     records = removals(storage)  # of this withdrawal and later ones: a person may name the cells afterwards
     at = next((at for at, each in enumerate(records) if each.key == removal.key), len(records))
@@ -264,6 +265,7 @@ def _left_references(
 ) -> Iterator[str]:
     """Yield the manifests that refer to removed data."""
     erased, sources = removal.erased(files), set(removal.sources)
+    inline = removal.inline[~among(removal.inline, removal.moved_inline)]
 
     def check(id_: bytes) -> list[str]:
         with skip_missing():
@@ -273,8 +275,8 @@ def _left_references(
             problems = {
                 "a removed chunk file": among(table.chunk_ids, removal.chunks).any()
                 or files.spans(table, every).common(erased).length,
-                "an inline chunk with the same bytes": len(removal.inline)
-                and among(inline_digests(table, every), removal.inline).any(),
+                "an inline chunk with the same bytes": len(inline)
+                and among(inline_digests(table, every), inline).any(),
                 "a withdrawn source": not sources.isdisjoint(urls),
             }
             return [f"{manifest_key(id_)} has {name}" for name, has in problems.items() if has]

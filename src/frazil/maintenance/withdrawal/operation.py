@@ -179,6 +179,9 @@ class ManifestCut:
     certain_inline: U8 = field(default_factory=no_ids)
     near: Spans = field(default_factory=Spans)
     near_inline: U8 = field(default_factory=no_ids)
+    #: Of both: equal chunks at two positions of one version, of which none is the other one after a shift.
+    equal: Spans = field(default_factory=Spans)
+    equal_inline: U8 = field(default_factory=no_ids)
     #: Whether it stays, but has arrays that no version has.
     is_of_lost_arrays: bool = False
 
@@ -428,12 +431,13 @@ class Forgetting:
             with uploading(self._storage) as puts:
                 updates = [(node, [table]) for node, table in left.items()]
                 stored = put_manifests(self._context, puts, updates)
+        inline = inline_digests(whole, gone)
         return ManifestCut(
             *spans,
             manifest_files(stored),
             id_matrix([id_ + each.node_id for each in stored], _PAIR_BYTES),
             id_matrix([each.ref.id for each in stored]),
-            inline_digests(whole, gone),
+            inline,
             tuple(sources),
             int(removed.sum()),
             sum(int(partly.sum()) for _, partly in masks),
@@ -441,6 +445,8 @@ class Forgetting:
             inline_digests(whole, certain),
             near,
             near_inline,
+            spans[1].common(near),
+            inline[among(inline, near_inline)],
         )
 
     def _lost(self, survey: WithdrawalSurvey, id_: bytes, manifest: Manifest, *, is_used: bool) -> set[bytes]:
@@ -497,9 +503,12 @@ class Forgetting:
         unused = unused.select(may_erase)
         erased = Spans.union([unused, data.select(is_live[files.owners(data)])])
         packs, spans = files.in_files(erased)
-        moved, moved_spans = files.in_files(gone.common(survey.near))
         cuts = survey.cut.values()
+        equal = Spans.union(each.equal for each in cuts)
+        moved, moved_spans = files.in_files(gone.common(survey.near).without(equal))
         inline = distinct([each.inline for each in cuts])
+        is_moved = among(inline, survey.near_inline)
+        is_moved &= ~among(inline, distinct([each.equal_inline for each in cuts]))
         chunks = listing.ids[had_data & ~is_live]
         return Removal(
             key,
@@ -514,7 +523,7 @@ class Forgetting:
             moved=moved,
             moved_spans=moved_spans,
             inline=inline,
-            moved_inline=inline[among(inline, survey.near_inline)],
+            moved_inline=inline[is_moved],
             sources=tuple(sorted({url for each in cuts for url in each.sources})),
             counts={
                 "references": sum(each.references for each in cuts),
