@@ -338,7 +338,8 @@ class Collection:
             crs: The coordinate system. Default: of the dataset, such as ``EPSG:32633``.
             message: The message of the commit. Default: ``Add NAME to PATH``.
             **columns: Values of other columns: numbers, texts, times, booleans; lists and mappings become
-                JSON. A new column is missing in the rows of other members.
+                JSON. A new column is missing in the rows of other members. Booleans cannot be missing, so the
+                first member decides whether there is a column of booleans.
 
         Returns:
             The id of the new snapshot; None in a session.
