@@ -230,6 +230,36 @@ def test_a_common_table_expression_hides_a_table(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("statement", "total"),
+    [
+        ("WITH keep AS (SELECT 0 AS lat) DELETE FROM climate WHERE lat IN (SELECT lat FROM keep)", 184.0),
+        (
+            "WITH keep AS (SELECT 0 AS lat) UPDATE climate SET tas = 0 WHERE lat IN (SELECT lat FROM keep)",
+            184.0,
+        ),
+        (
+            (
+                "WITH a AS (SELECT 0 AS lat), keep AS (SELECT * FROM a) INSERT INTO climate "
+                "WITH b AS (SELECT * FROM keep) SELECT TIMESTAMP '2030-01-01', lat, 0, 5 FROM b"
+            ),
+            281.0,
+        ),
+    ],
+)
+def test_a_common_table_expression_of_a_statement_that_writes(
+    statement: str, total: float, run: Run, ice: frazil.Repository
+) -> None:
+    """Also if a table of the catalog has its name."""
+    with ice.transaction("main", message="keep") as store:
+        xr.Dataset({"v": ("lat", [1.0])}, {"lat": [60.0]}).to_zarr(store, group="keep", consolidated=False)
+    run("USE ice")
+    run(statement)
+    assert answer(run, "SELECT sum(tas) FROM climate") == [(total,)]
+    with pytest.raises(InvalidInputError, match="Rename the expression"):
+        run("WITH climate AS (SELECT 0 AS lat) DELETE FROM climate WHERE lat IN (SELECT lat FROM climate)")
+
+
+@pytest.mark.parametrize(
     "condition",
     ["p > 0.1", "p >= 0.1", "p < 0.1", "p = 0.1", "p BETWEEN 0.1 AND 0.2", "p IN (0.1, 0.5)", "NOT p > 0.1"],
 )

@@ -79,6 +79,18 @@ def tables_in(tree: exp.Expr) -> Iterator[exp.Table]:
             yield table
 
 
+def with_expressions(query: exp.Expr, tree: exp.Expr) -> None:
+    """Give a query the common table expressions of its statement, before its own."""
+    outer, own = tree.args.get("with_"), query.args.get("with_")
+    if outer is None:
+        return
+    outer = outer.copy()
+    if own is not None:
+        outer.set("recursive", outer.recursive or own.recursive)
+        outer.set("expressions", [*outer.expressions, *own.expressions])
+    query.set("with_", outer)
+
+
 def conditions_on(table: exp.Table) -> list[exp.Expr]:
     """Return the conjuncts of WHERE that name only columns of a table of this FROM, without qualifiers."""
     clause = table.parent

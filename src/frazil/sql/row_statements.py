@@ -24,7 +24,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job import Job, JobResult
 from frazil.jobs.job_run import run_job
 from frazil.sql.names import TablePlace
-from frazil.sql.queries import StatementViews
+from frazil.sql.queries import StatementViews, parts_of, with_expressions
 from frazil.zarr_store.arrays import array_at
 
 _SOURCE: Final = "frazil_source"
@@ -158,6 +158,13 @@ def _target(views: StatementViews, tree: exp.Expr, named: exp.Expr, *refused: st
                 f"{tree.key.upper()} of `{place.name}` must have no {each.upper()}, got one",
                 ErrorKind.NOT_ALLOWED,
             )
+    expressions = tree.args["with_"].expressions if tree.args.get("with_") else ()
+    hidden = {each.alias.lower() for each in expressions if not isinstance(tree, exp.Insert)}
+    if len(parts_of(named)) == 1 and named.name.lower() in hidden:
+        raise misfit(
+            f"A common table expression must have another name than the table that a statement changes, got "
+            f"`{named.name}` for both. Rename the expression"
+        )
     return RowTable.of(place)
 
 
@@ -187,8 +194,7 @@ def insert(views: StatementViews, tree: exp.Insert) -> JobResult | None:
     query = tree.expression or exp.select("*").from_(tree.args["source"])
     if isinstance(query, exp.Values):
         query = exp.select("*").from_(exp.Values(expressions=query.expressions, alias=_alias(_SOURCE)))
-    if tree.args.get("with_"):
-        query.set("with_", tree.args["with_"])
+    with_expressions(query, tree)
     partition = named.args.get("partition")
     parts = [] if partition is None else partition.expressions
     fixed = {_dimension(table, each.this): each.expression for each in parts if isinstance(each, exp.EQ)}
@@ -295,8 +301,7 @@ def update(views: StatementViews, tree: exp.Update) -> JobResult | None:
         query = query.join(tree.args["from_"].this.copy(), join_type="cross")
     if tree.args.get("where") is not None:
         query = query.where(tree.args["where"].this.copy())
-    if tree.args.get("with_"):
-        query.set("with_", tree.args["with_"].copy())
+    with_expressions(query, tree)
     return write(views, place, query, WriteOptions("insert"), f"UPDATE `{place.name}`")
 
 
@@ -324,6 +329,7 @@ def delete(views: StatementViews, tree: exp.Delete) -> JobResult | None:
     table.require_missing_values("DELETE")
     where = tree.args.get("where")
     query = _cleared(table, tree.this, None if where is None else where.this)
+    with_expressions(query, tree)
     return write(views, place, query, WriteOptions("insert"), f"DELETE FROM `{place.name}`")
 
 
@@ -407,8 +413,7 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
     new = [exp.Literal.number(number) for number, each in enumerate(clauses) if each.kind == "new"]
     columns.append(exp.alias_(number_of.isin(*new) if new else exp.false(), ABSENT))
     query = exp.select(*columns).from_(_aliased(joined, _MERGED)).where(_is_null(number_of, False))
-    if tree.args.get("with_"):
-        query.set("with_", tree.args["with_"].copy())
+    with_expressions(query, tree)
     return write(views, place, query, WriteOptions(), f"MERGE INTO `{place.name}`")
 
 

@@ -22,7 +22,7 @@ from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, Node
 from frazil.jobs.job import Job, JobResult, Tasks
 from frazil.repository.session.session import Session
 from frazil.sql.names import COLUMN_ORDER, TablePlace, metadata_rows
-from frazil.sql.queries import StatementViews, parts_of
+from frazil.sql.queries import StatementViews, parts_of, with_expressions
 from frazil.sql.row_statements import RowTable, sql_type, write
 from frazil.storage.base import storage_label
 
@@ -117,8 +117,8 @@ def create(views: StatementViews, tree: exp.Create) -> Result:
     query = tree.expression
     if query is None:
         query = _nulls(columns).where(exp.false())
-    elif tree.args.get("with_"):
-        query.set("with_", tree.args["with_"])
+    else:
+        with_expressions(query, tree)
     order = views.engine.columns(views.bound_text(query))
     dims = _dims(views, schema, order, properties)
     chunks = {
