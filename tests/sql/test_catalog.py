@@ -260,6 +260,67 @@ def test_a_common_table_expression_of_a_statement_that_writes(
 
 
 @pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE climate ADD COLUMN z INT DEFAULT 5",
+        "ALTER TABLE climate ADD COLUMN z INT NOT NULL",
+        "ALTER TABLE climate ADD COLUMN z INT PRIMARY KEY",
+        "ALTER TABLE climate DROP CONSTRAINT tas",
+        "ALTER TABLE climate RENAME tas TO t",
+        "ALTER VIEW climate RENAME TO air",
+        "CREATE TABLE n (x INT, t DOUBLE NOT NULL, PRIMARY KEY (x))",
+        "CREATE TABLE n (x INT, t DOUBLE DEFAULT 7, PRIMARY KEY (x))",
+        "CREATE TABLE n (x INT, t DOUBLE, u INT AS (x * 2), PRIMARY KEY (x))",
+        "CREATE TABLE n (x INT, t DOUBLE CHECK (t > 0), PRIMARY KEY (x))",
+        "CREATE TABLE n (x INT, t DOUBLE UNIQUE, PRIMARY KEY (x))",
+        "CREATE TABLE n (x INT, t DOUBLE, PRIMARY KEY (x), UNIQUE (t))",
+        "CREATE TABLE n (x INT, t DOUBLE, PRIMARY KEY (x), CHECK (t > 0))",
+        "CREATE TABLE n (a, b) AS SELECT lat, tas FROM climate",
+        "CREATE TEMP TABLE n AS SELECT * FROM climate",
+        "CREATE VIEW n AS SELECT * FROM climate",
+        "CREATE TEMP VIEW n (a, b, c, d) AS SELECT * FROM climate",
+        "DROP TABLE climate, counts",
+        "TRUNCATE climate, counts",
+        "UPDATE climate SET tas = 1, TAS = 2",
+        "UPDATE climate SET tas = 1 RETURNING *",
+        "INSERT INTO climate (time, lat, lon, tas, tas) SELECT time, lat, lon, 1, 2 FROM climate",
+        'INSERT INTO climate BY NAME SELECT time, lat, lon, 1 AS tas, 2 AS "TAS" FROM climate',
+        "INSERT INTO climate DEFAULT VALUES",
+        "INSERT OR REPLACE INTO climate SELECT * FROM climate",
+        "DELETE FROM climate USING counts WHERE x = lat",
+        "DELETE FROM climate WHERE lat = 0 LIMIT 1",
+        "MERGE INTO climate c USING counts n ON c.lat = n.x WHEN MATCHED THEN UPDATE SET tas = 1, tas = 2",
+        "MERGE INTO climate c USING counts n ON c.lat = n.x WHEN MATCHED THEN UPDATE SET tas = 1 WHERE n = 1",
+    ],
+)
+def test_clauses_that_nothing_honours_are_refused(statement: str, ice: frazil.Repository) -> None:
+    run = on_duckdb(ice)
+    run("USE ice")
+    before = tips(ice)
+    with pytest.raises(InvalidInputError, match="must"):
+        run(statement)
+    assert tips(ice) == before
+
+
+@pytest.mark.parametrize(("clause", "rows"), [("WITH NO DATA", 0), ("WITH DATA", 24)])
+def test_a_table_with_or_without_the_rows_of_its_query(
+    clause: str, rows: int, ice: frazil.Repository
+) -> None:
+    run = on_duckdb(ice)
+    run(f"CREATE TABLE ice.n AS SELECT * FROM ice.climate {clause}")
+    assert answer(run, "SELECT count(*) FROM ice.n") == [(rows,)]
+    assert answer(run, "DESCRIBE ice.n") == answer(run, "DESCRIBE ice.climate")
+
+
+def test_a_view_of_the_session_keeps_its_rows(ice: frazil.Repository) -> None:
+    run = on_duckdb(ice)
+    run("USE ice")
+    run("CREATE TEMP VIEW north AS SELECT * FROM climate WHERE lat > -1")
+    assert answer(run, "SELECT count(*) FROM climate WHERE lat > 1") == [(8,)]
+    assert answer(run, "SELECT count(*) FROM north") == [(16,)]
+
+
+@pytest.mark.parametrize(
     "condition",
     ["p > 0.1", "p >= 0.1", "p < 0.1", "p = 0.1", "p BETWEEN 0.1 AND 0.2", "p IN (0.1, 0.5)", "NOT p > 0.1"],
 )

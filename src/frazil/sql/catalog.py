@@ -15,10 +15,11 @@ from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
 from frazil.jobs.job import JobResult
 from frazil.sql import calls, row_statements, table_statements
+from frazil.sql.clauses import refused
 from frazil.sql.engine import SqlEngine
 from frazil.sql.names import Lookup, Namespace
 from frazil.sql.queries import StatementViews, parse
-from frazil.sql.table_statements import Result, refused
+from frazil.sql.table_statements import Result
 from frazil.storage.profiles import storage_of_location
 
 #: A handler returns None if its statement names no table of the catalog.

@@ -203,8 +203,12 @@ class StatementViews:
             return {"at": value.name}
         return {"as_of": self.micros(value)}
 
-    def bind(self, tree: exp.Expr) -> bool:
-        """Put views instead of names into a statement. Return whether the statement has changed."""
+    def bind(self, tree: exp.Expr, *, keeps_names: bool = True) -> bool:
+        """Put views instead of names into a statement. Return whether the statement has changed.
+
+        Without ``keeps_names`` the views have names of their own, even if the engine keeps those of the user:
+        a later statement registers those again, for other rows.
+        """
         bound: list[tuple[exp.Table, str]] = []
         replaced: dict[tuple[str, ...], str] = {}
         tables = list(tables_in(tree))
@@ -218,7 +222,12 @@ class StatementViews:
                 continue
             conditions = conditions_on(table)
             self.read.append(place)
-            if self.engine.keeps_names and len(parts_of(table)) == 1 and not table.args.get("version"):
+            if (
+                keeps_names
+                and self.engine.keeps_names
+                and len(parts_of(table)) == 1
+                and not table.args.get("version")
+            ):
                 several = counts[table.name.lower()] > 1  # one view for all of them
                 self.engine.register(table.name, place, [] if several else conditions)
                 continue

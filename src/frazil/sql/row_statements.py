@@ -6,7 +6,7 @@ can add it. A deleted row is such a cell. UPDATE and DELETE choose from the rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,13 +18,14 @@ from frazil.arguments import misfit
 from frazil.arrow.grid import Grid
 from frazil.arrow.row_jobs import job_of
 from frazil.arrow.target_arrays import WriteOptions
-from frazil.arrow.write_layout import ABSENT
+from frazil.arrow.write_layout import ABSENT, require_distinct_names
 from frazil.cf import missing_element_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job import Job, JobResult
 from frazil.jobs.job_run import run_job
+from frazil.sql.clauses import refused, require_honoured
 from frazil.sql.names import TablePlace
-from frazil.sql.queries import StatementViews, parts_of, with_expressions
+from frazil.sql.queries import StatementViews, with_expressions
 from frazil.zarr_store.arrays import array_at
 
 _SOURCE: Final = "frazil_source"
@@ -143,24 +144,15 @@ def write(
         return run_job(prepared(job), engine)
 
 
-#: Parts of statements that have no meaning for a grid, or that no statement of Spark has.
-_REFUSED: Final = ("returning", "conflict", "alternative", "exists", "order", "limit", "tables", "default")
-
-
-def _target(views: StatementViews, tree: exp.Expr, named: exp.Expr, *refused: str) -> RowTable | None:
+def _target(views: StatementViews, tree: exp.Expr, named: exp.Expr) -> RowTable | None:
     """Return the target of a statement; None if it is no table of the catalog."""
     place = views.find(named, writes=True)
     if place is None:
         return None
-    for each in (*_REFUSED, *refused):
-        if tree.args.get(each):
-            raise InvalidInputError(
-                f"{tree.key.upper()} of `{place.name}` must have no {each.upper()}, got one",
-                ErrorKind.NOT_ALLOWED,
-            )
+    require_honoured(tree, place.name)
     expressions = tree.args["with_"].expressions if tree.args.get("with_") else ()
     hidden = {each.alias.lower() for each in expressions if not isinstance(tree, exp.Insert)}
-    if len(parts_of(named)) == 1 and named.name.lower() in hidden:
+    if not named.args.get("db") and named.name.lower() in hidden:
         raise misfit(
             f"A common table expression must have another name than the table that a statement changes, got "
             f"`{named.name}` for both. Rename the expression"
@@ -206,6 +198,7 @@ def insert(views: StatementViews, tree: exp.Insert) -> JobResult | None:
     elif tree.args.get("by_name"):
         columns = given
     columns = list(map(table.column, columns))
+    require_distinct_names(columns)
     if len(given) != len(columns):
         raise misfit(
             f"INSERT must have a value for each column of `{place.name}` ({', '.join(columns)}), got "
@@ -292,8 +285,7 @@ def update(views: StatementViews, tree: exp.Update) -> JobResult | None:
         return None
     place = table.place
     name = tree.this.alias_or_name
-    values = {table.column(each.this.name): _value(each.expression) for each in tree.expressions}
-    _require_variables(table, values)
+    values = _assigned(table, tree)
     changed = [table.cast(each, column) for column, each in values.items()]
     dims = [table.cast(exp.column(each, name, quoted=True), each) for each in table.grid.dims]
     query = exp.select(*dims, *changed).from_(tree.this.copy())
@@ -311,18 +303,22 @@ def _value(value: exp.Expr) -> exp.Expr:
     return exp.Null() if is_default else value.copy()
 
 
-def _require_variables(table: RowTable, columns: Iterable[str]) -> None:
+def _assigned(table: RowTable, tree: exp.Update) -> dict[str, exp.Expr]:
+    """Return the values of SET by column."""
+    columns = [table.column(each.this.name) for each in tree.expressions]
+    require_distinct_names(columns)
     for column in columns:
         if column in table.grid.dims:
             raise misfit(
                 f"SET must name variables, got the dimension {column} of `{table.place.name}`: a label "
                 "belongs to many cells. Insert rows with the new labels, and delete the old rows"
             )
+    return dict(zip(columns, (_value(each.expression) for each in tree.expressions), strict=True))
 
 
 def delete(views: StatementViews, tree: exp.Delete) -> JobResult | None:
     """Make the cells of rows cells without values."""
-    table = _target(views, tree, tree.this, "using")
+    table = _target(views, tree, tree.this)
     if table is None:
         return None
     place = table.place
@@ -335,6 +331,10 @@ def delete(views: StatementViews, tree: exp.Delete) -> JobResult | None:
 
 def truncate(views: StatementViews, tree: exp.TruncateTable) -> JobResult | None:
     """Make all cells of a table cells without values."""
+    if _target(views, tree, tree.expressions[0]) is None:
+        return None
+    if len(tree.expressions) > 1:
+        raise refused("TRUNCATE must name one table, got several. Type a statement for each of them")
     return delete(views, exp.Delete(this=tree.expressions[0]))
 
 
@@ -420,6 +420,10 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
 def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) -> _Clause:
     kind = "matched" if when.args.get("matched") else "gone" if when.args.get("source") else "new"
     then, values = when.args["then"], dict[str, exp.Expr]()
+    if then.args.get("where"):
+        raise refused(
+            f"A clause of MERGE must have its condition before THEN, got {then.args['where'].sql()}"
+        )
     action = then.name if isinstance(then, exp.Var) else then.key.upper()
     if action not in _ACTIONS[kind]:
         raise misfit(
@@ -434,12 +438,12 @@ def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) 
             if not (is_update and name in table.grid.dims)
         }
     elif isinstance(then, exp.Update):
-        values = {table.column(each.this.name): _value(each.expression) for each in then.expressions}
-        _require_variables(table, values)
+        values = _assigned(table, then)
     elif isinstance(then, exp.Insert):
         columns = (
             table.names if then.this is None else [table.column(each.name) for each in then.this.expressions]
         )
+        require_distinct_names(columns)
         expressions = then.expression.expressions if then.expression else ()
         if len(expressions) != len(columns):
             raise misfit(

@@ -18,9 +18,10 @@ from sqlglot import exp
 
 from frazil.arguments import misfit
 from frazil.arrow.target_arrays import WriteOptions, add_columns
-from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.errors import AlreadyExistsError, NodeNotFoundError
 from frazil.jobs.job import Job, JobResult, Tasks
 from frazil.repository.session.session import Session
+from frazil.sql.clauses import refused, require_honoured
 from frazil.sql.names import COLUMN_ORDER, TablePlace, metadata_rows
 from frazil.sql.queries import StatementViews, parts_of, with_expressions
 from frazil.sql.row_statements import RowTable, sql_type, write
@@ -28,11 +29,6 @@ from frazil.storage.base import storage_label
 
 type Result = JobResult | pa.Table | None
 _COMMENT: Final = "comment"
-
-
-def refused(text: str) -> InvalidInputError:
-    """Return the error (``not-allowed``) for a statement that a grid has no meaning for."""
-    return InvalidInputError(text, ErrorKind.NOT_ALLOWED)
 
 
 def table_of(**columns: Sequence[Any]) -> pa.Table:
@@ -107,6 +103,7 @@ def create(views: StatementViews, tree: exp.Create) -> Result:
         return None
     if tree.kind != "TABLE":
         raise refused("A namespace is a group, which CREATE TABLE makes with its first table")
+    require_honoured(tree, place.name)
     existing = place.arrays()
     if existing and tree.args.get("exists"):
         return done(place, place.version.snapshot_id)
@@ -117,8 +114,15 @@ def create(views: StatementViews, tree: exp.Create) -> Result:
     query = tree.expression
     if query is None:
         query = _nulls(columns).where(exp.false())
+    elif schema and any(isinstance(each, exp.ColumnDef | exp.Identifier) for each in schema.expressions):
+        raise refused(
+            f"CREATE TABLE of `{place.name}` must have columns or a query, got both. Name the columns in the "
+            "query, and type CAST for their types"
+        )
     else:
         with_expressions(query, tree)
+        if any(each.args["no"] for each in tree.find_all(exp.WithDataProperty)):
+            query = query.limit(0)
     order = views.engine.columns(views.bound_text(query))
     dims = _dims(views, schema, order, properties)
     chunks = {
@@ -181,12 +185,18 @@ def _dims(
 
 def _create_view(views: StatementViews, tree: exp.Create) -> Result:
     query = tree.expression.copy()
-    if not views.bind(query):
+    if not views.bind(query, keeps_names=False):
         return None
-    if not tree.find(exp.TemporaryProperty):
+    properties = tree.args.get("properties")
+    if properties is None or not properties.find(exp.TemporaryProperty):
         raise refused(
             "A view of tables of the catalog must be a view of the session: type CREATE TEMPORARY VIEW. "
             "Derived arrays (`frazil refresh`) are what a materialized view is for rows"
+        )
+    if isinstance(tree.this, exp.Schema) or tree.args.get("exists") or len(properties.expressions) > 1:
+        raise refused(
+            "CREATE TEMPORARY VIEW of tables of the catalog must have only a name and a query. Name the "
+            "columns in the query, and leave out the rest"
         )
     name = parts_of(tree.this)[-1]
     text = query.sql(views.engine.dialect)
@@ -206,6 +216,9 @@ def drop(views: StatementViews, tree: exp.Drop) -> Result:
         raise
     if place is None:
         return None
+    require_honoured(tree, place.name)
+    if len(tree.args["tables"]) > 1:
+        raise refused("DROP TABLE must name one table, got several. Type a statement for each of them")
     if place.variables:
         raise refused(f"`{place.name}` is a column of a table: type ALTER TABLE ... DROP COLUMN")
     with _change(place, f"DROP TABLE `{place.name}`") as session:
@@ -217,9 +230,15 @@ def drop(views: StatementViews, tree: exp.Drop) -> Result:
 
 def alter(views: StatementViews, tree: exp.Alter) -> Result:
     """Change the name, the columns or the properties of a table."""
-    place = views.find(tree.this, writes=True)
+    is_table = tree.args["kind"] == "TABLE"
+    place = views.find(tree.this, writes=is_table)
     if place is None:
         return None
+    if not is_table:
+        raise refused(
+            f"ALTER {tree.args['kind']} must not name a table, got `{place.name}`. Type ALTER TABLE"
+        )
+    require_honoured(tree, place.name)
     if len(tree.args["actions"]) != 1 or type(tree.args["actions"][0]) not in _ACTIONS:
         raise refused(f"ALTER TABLE must have one change that Frazil knows, got `{tree.sql('spark')}`")
     action = tree.args["actions"][0]
@@ -256,6 +275,8 @@ def _rename_column(
 
 def _add_columns(views: StatementViews, place: TablePlace, session: Session, action: exp.Expr) -> None:
     added = [action] if isinstance(action, exp.ColumnDef) else action.expressions
+    if action.find(exp.PrimaryKey, exp.PrimaryKeyColumnConstraint):
+        raise refused(f"`{place.name}` must keep its dimensions, got PRIMARY KEY. Leave it out")
     with views.engine.source(_nulls(added).sql(views.engine.dialect)) as source:
         fields = list(source.schema)
     table = RowTable.of(place)
@@ -266,6 +287,8 @@ def _add_columns(views: StatementViews, place: TablePlace, session: Session, act
 
 
 def _drop_column(views: StatementViews, place: TablePlace, session: Session, action: exp.Drop) -> None:
+    if action.kind != "COLUMN":
+        raise refused(f"DROP must be DROP COLUMN with one column, got `{action.sql('spark')}`")
     session.workspace.delete_node(_variable(place, action.args["tables"][0].name))
 
 

@@ -1,0 +1,81 @@
+"""The clauses of statements that Frazil has. All others are refused, because nothing would honour them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sqlglot import exp
+
+from frazil.errors import ErrorKind, InvalidInputError
+
+#: Class of a statement, or of a part of its declarations -> the arguments of it that Frazil honours.
+_HONOURED: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Insert: "this expression source with_ partition by_name where overwrite",
+    exp.Update: "this expressions from_ where with_",
+    exp.Delete: "this where with_",
+    exp.Merge: "this using on using_cond whens with_",
+    exp.TruncateTable: "expressions",
+    exp.Create: "this kind replace expression exists properties with_",
+    exp.Drop: "tables kind exists cascade restrict purge",  # nothing depends on an array
+    exp.Alter: "this kind actions",
+    exp.AlterSet: "expressions",
+    exp.Schema: "this expressions",
+    exp.Identifier: "this quoted",
+    exp.ColumnDef: "this kind constraints exists",
+    exp.ColumnConstraint: "this kind",
+    exp.CommentColumnConstraint: "this",
+    exp.PrimaryKeyColumnConstraint: "this",
+    exp.PrimaryKey: "expressions include",
+    exp.Property: "this value",
+    exp.FileFormatProperty: "this",
+    exp.LocationProperty: "this",
+    exp.OptionsProperty: "expressions",
+    exp.PartitionedByProperty: "this",
+    exp.SchemaCommentProperty: "this",
+    exp.WithDataProperty: "no",
+}
+#: The parts of these must all be in the table.
+_DECLARATIONS: Final = (exp.Schema, exp.Properties, exp.ColumnConstraint)
+#: What is inside of these is no clause.
+_OPAQUE: Final = (exp.Query, exp.DataType, exp.PartitionedByProperty)
+#: Argument or class of a clause -> what to type instead.
+_ADVICE: Final[Mapping[str | type[exp.Expr], str]] = {
+    "alternative": "Type MERGE INTO",
+    "conflict": "Type MERGE INTO",
+    "default": "Type VALUES with the labels of the new cells",
+    "position": "Leave it out: the new column is the last one",
+    "returning": "Leave it out, and run SELECT after the statement",
+    "using": "Type WHERE with a subquery",
+    exp.ComputedColumnConstraint: "Compute the column in CREATE TABLE ... AS SELECT",
+    exp.DefaultColumnConstraint: "Leave it out, and write the values with UPDATE or INSERT",
+    exp.LikeProperty: "Type CREATE TABLE ... AS SELECT ... WITH NO DATA",
+    exp.NotNullColumnConstraint: "Leave it out: each cell may be without a value",
+    exp.TemporaryProperty: "Type CREATE TEMPORARY VIEW, or leave it out",
+    exp.UniqueColumnConstraint: "Type PRIMARY KEY for the dimensions, or leave it out",
+}
+
+
+def refused(text: str) -> InvalidInputError:
+    """Return the error (``not-allowed``) for a statement that a grid has no meaning for."""
+    return InvalidInputError(text, ErrorKind.NOT_ALLOWED)
+
+
+def require_honoured(tree: exp.Expr, name: str) -> None:
+    """Raise ``InvalidInputError`` for a clause of a statement about a table that Frazil does not honour."""
+    for key, value in _others(tree):
+        clause = value.sql("spark") if isinstance(value, exp.Expr) else str(key).replace("_", " ").upper()
+        raise refused(
+            f"{tree.key.upper()} of `{name}` must have only clauses that Frazil has, got {clause}. "
+            f"{_ADVICE.get(key, 'Leave it out')}"
+        )
+
+
+def _others(tree: exp.Expr) -> Iterator[tuple[str | type[exp.Expr], Any]]:
+    """Yield the clauses that are not in the table: the argument or the class, and the value."""
+    for each in tree.walk(prune=lambda node: isinstance(node, _OPAQUE)):
+        honoured = _HONOURED.get(type(each))
+        if honoured is not None:
+            yield from (pair for pair in each.args.items() if pair[1] and pair[0] not in honoured.split())
+        elif isinstance(each.parent, _DECLARATIONS) and each.arg_key != "this":
+            yield type(each), each
