@@ -97,7 +97,7 @@ def _bound(condition: exp.Expr) -> tuple[str, float, float] | None:
             low = condition.args["expression"]
         case exp.LT(expression=exp.Column() as column) | exp.LTE(expression=exp.Column() as column):
             low = condition.this
-        case exp.Between(this=exp.Column() as column):
+        case exp.Between(this=exp.Column() as column) if not condition.args.get("symmetric"):
             low, high = condition.args["low"], condition.args["high"]
         case _:
             return None

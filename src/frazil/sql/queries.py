@@ -126,7 +126,7 @@ def condition_text(condition: exp.Expr) -> str | None:
             if isinstance(condition, exp.And) and None in both:
                 return next(filter(None, both), None)
             return None if None in both else f"({both[0]} {condition.key.upper()} {both[1]})"
-        case exp.Between(this=exp.Column() as column):
+        case exp.Between(this=exp.Column() as column) if not condition.args.get("symmetric"):
             low, high = _literal(condition.args["low"]), _literal(condition.args["high"])
             return low and high and f"{_name(column)} BETWEEN {low} AND {high}"
         case exp.In(this=exp.Column() as column) if condition.expressions:
