@@ -302,6 +302,22 @@ def test_clauses_that_nothing_honours_are_refused(statement: str, ice: frazil.Re
     assert tips(ice) == before
 
 
+@pytest.mark.parametrize(
+    ("merge", "total"),
+    [
+        ("ON c.lat = n.lat WHEN MATCHED THEN delete", 184.0),
+        ("ON c.lat = n.lat WHEN MATCHED AND c.lon = 0 THEN do nothing WHEN MATCHED THEN delete", 228.0),
+        ("USING (lat, lon) WHEN MATCHED THEN UPDATE SET tas = n.tas", 300.0),
+    ],
+)
+def test_spellings_of_merge(merge: str, total: float, run: Run) -> None:
+    if is_spark(run) and "USING" in merge:
+        pytest.skip("not in the SQL of Spark")
+    source = "(SELECT 0 AS lat, 0 AS lon, 17 AS tas)"
+    run(f"MERGE INTO ice.climate c USING {source} n {merge}")
+    assert answer(run, "SELECT sum(tas) FROM ice.climate") == [(total,)]
+
+
 @pytest.mark.parametrize(("clause", "rows"), [("WITH NO DATA", 0), ("WITH DATA", 24)])
 def test_a_table_with_or_without_the_rows_of_its_query(
     clause: str, rows: int, ice: frazil.Repository
@@ -322,7 +338,16 @@ def test_a_view_of_the_session_keeps_its_rows(ice: frazil.Repository) -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    ["p > 0.1", "p >= 0.1", "p < 0.1", "p = 0.1", "p BETWEEN 0.1 AND 0.2", "p IN (0.1, 0.5)", "NOT p > 0.1"],
+    [
+        "p > 0.1",
+        "p >= 0.1",
+        "p < 0.1",
+        "p = 0.1",
+        "p BETWEEN 0.1 AND 0.2",
+        "p BETWEEN SYMMETRIC 0.4 AND 0.1",
+        "p IN (0.1, 0.5)",
+        "NOT p > 0.1",
+    ],
 )
 def test_a_scan_leaves_out_no_row_of_the_answer(condition: str, run: Run, ice: frazil.Repository) -> None:
     """0.1 is another number with 32 bits: the engine decides which rows stay."""
@@ -345,6 +370,8 @@ def test_a_scan_leaves_out_no_row_of_the_answer(condition: str, run: Run, ice: f
         ("SELECT * FROM t WHERE (lat = 1 OR lat = 2)", ["(`lat` = 1 OR `lat` = 2)"]),
         ("SELECT * FROM t WHERE lat = 1 OR f(lon) = 2", []),
         ("SELECT * FROM t WHERE NOT lat > 1", []),
+        ("SELECT * FROM t WHERE lat BETWEEN 1 AND 3", ["`lat` BETWEEN 1 AND 3"]),
+        ("SELECT * FROM t WHERE lat BETWEEN SYMMETRIC 3 AND 1", []),
         ("SELECT * FROM t WHERE 5 < lat AND name IN ('a', 'b')", ["`lat` >= 5", "`name` IN ('a', 'b')"]),
         ("SELECT * FROM t WHERE time >= TIMESTAMP '2024-01-01'", ["`time` >= TIMESTAMP '2024-01-01'"]),
         ("SELECT * FROM t JOIN s ON t.x = s.x WHERE t.lat > 1 AND s.lat < 3 AND x = 4", ["`lat` >= 1"]),

@@ -403,7 +403,7 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
     joined = joined.from_(_flagged(tree.this, _IN_TARGET, target, table.has_values(target)))
     right = _flagged(tree.args["using"], _IN_SOURCE, source)
     side = _JOINS["new" in kinds, "gone" in kinds]
-    joined = joined.join(right, on=tree.args["on"].copy(), join_type=side)
+    joined = joined.join(right, on=_on(tree, target, source), join_type=side)
 
     dims = table.grid.dims
     changed = {name for each in clauses for name in each.values}
@@ -417,6 +417,16 @@ def merge(views: StatementViews, tree: exp.Merge) -> JobResult | None:
     return write(views, place, query, WriteOptions(), f"MERGE INTO `{place.name}`")
 
 
+def _on(tree: exp.Merge, target: str, source: str) -> exp.Expr:
+    """Return the condition of ON, or the equalities of USING."""
+    if tree.args.get("on"):
+        on: exp.Expr = tree.args["on"].copy()
+        return on
+    names = [each.name for each in tree.args["using_cond"]]
+    pairs = ([exp.column(name, each, quoted=True) for each in (target, source)] for name in names)
+    return exp.and_(*(left.eq(right) for left, right in pairs))
+
+
 def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) -> _Clause:
     kind = "matched" if when.args.get("matched") else "gone" if when.args.get("source") else "new"
     then, values = when.args["then"], dict[str, exp.Expr]()
@@ -424,7 +434,7 @@ def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) 
         raise refused(
             f"A clause of MERGE must have its condition before THEN, got {then.args['where'].sql()}"
         )
-    action = then.name if isinstance(then, exp.Var) else then.key.upper()
+    action = then.name.upper() if isinstance(then, exp.Var) else then.key.upper()
     if action not in _ACTIONS[kind]:
         raise misfit(
             f"{when.sql().partition(' THEN ')[0]} must have {' or '.join(_ACTIONS[kind])}, got {action}"
