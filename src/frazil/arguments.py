@@ -97,6 +97,20 @@ def misfit(text: str) -> InvalidInputError:
     return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
 
 
+def is_name(name: str) -> bool:
+    """Return whether an array of a group can have this name: a slash separates groups."""
+    return "/" not in name and name not in ("", ".", "..", "zarr.json")
+
+
+def require_column_name(name: str) -> None:
+    """Raise ``InvalidInputError`` (``invalid-key``) for a column whose name no array can have."""
+    if not is_name(name):
+        raise InvalidInputError(
+            f"A column must have a name that an array can have, without `/`, got {name!r}. Choose another",
+            ErrorKind.INVALID_KEY,
+        )
+
+
 def named_function(text: str) -> Any:
     """Return what the text ``module:name`` names, or raise ``InvalidInputError``."""
     try:

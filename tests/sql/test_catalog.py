@@ -303,6 +303,24 @@ def test_clauses_that_nothing_honours_are_refused(statement: str, ice: frazil.Re
 
 
 @pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE ice.n (x INT, `a/b` INT, PRIMARY KEY (x))",
+        "CREATE TABLE ice.n (`a/b` INT, t INT, PRIMARY KEY (`a/b`))",
+        "CREATE TABLE ice.n AS SELECT time, lat, lon, tas AS `a/b` FROM ice.climate",
+        "ALTER TABLE ice.climate ADD COLUMN `a/b` DOUBLE",
+        "ALTER TABLE ice.climate RENAME COLUMN tas TO `a/b`",
+        "ALTER TABLE ice.climate RENAME COLUMN tas TO `.`",
+    ],
+)
+def test_a_column_has_the_name_of_an_array(statement: str, run: Run, ice: frazil.Repository) -> None:
+    before = tips(ice)
+    with pytest.raises(InvalidInputError, match="A column must have a name that an array can have"):
+        run(statement if is_spark(run) else statement.replace("`", '"'))
+    assert tips(ice) == before
+
+
+@pytest.mark.parametrize(
     ("merge", "total"),
     [
         ("ON c.lat = n.lat WHEN MATCHED THEN delete", 184.0),

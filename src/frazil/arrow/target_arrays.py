@@ -24,7 +24,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 from numpy.typing import NDArray
 
-from frazil.arguments import conflicting, misfit, require_choice
+from frazil.arguments import conflicting, misfit, require_choice, require_column_name
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.arrow.grid import COLUMN_TYPE, COMPLEX, decoder, dims_of, is_number
 from frazil.arrow.write_layout import (
@@ -263,6 +263,7 @@ def create_array(
     Cells without a row are null for texts, numbers with a fraction, times and durations, and for integers and
     booleans that ``has_nulls``. Others are zero or false.
     """
+    require_column_name(name)
     dtype: Any = "int64"
     attributes: dict[str, Any] = {}
     if pa.types.is_timestamp(column) or pa.types.is_date(column):

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arguments import is_name
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError
 from frazil.readers.files import SourceFile, damaged
 
@@ -87,11 +88,6 @@ def _readable(value: str) -> str:
     except UnicodeEncodeError:
         return text(value.encode(errors="surrogateescape"))
     return value
-
-
-def is_name(name: str) -> bool:
-    """Return whether an array of a group can have this name: a slash separates groups."""
-    return "/" not in name and name not in ("", ".", "..", "zarr.json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from sqlglot import exp
 
-from frazil.arguments import misfit
+from frazil.arguments import misfit, require_column_name
 from frazil.arrow.target_arrays import WriteOptions, add_columns
 from frazil.errors import AlreadyExistsError, NodeNotFoundError
 from frazil.jobs.job import Job, JobResult, Tasks
@@ -270,7 +270,9 @@ def _variable(place: TablePlace, name: str) -> str:
 def _rename_column(
     views: StatementViews, place: TablePlace, session: Session, action: exp.RenameColumn
 ) -> None:
-    session.move(_variable(place, action.this.name), _path(place, action.args["to"].name))
+    name = action.args["to"].name
+    require_column_name(name)
+    session.move(_variable(place, action.this.name), _path(place, name))
 
 
 def _add_columns(views: StatementViews, place: TablePlace, session: Session, action: exp.Expr) -> None:

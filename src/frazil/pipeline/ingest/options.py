@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, TypedDict, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arguments import require_choice
+from frazil.arguments import is_name, require_choice
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.engine import Engine, EngineName
@@ -32,7 +32,6 @@ from frazil.jobs.job import RunOptions
 from frazil.jobs.progress import Progress
 from frazil.pipeline.transform.block_functions import fingerprint
 from frazil.readers.adapters import DatePattern
-from frazil.readers.base_reader import is_name
 from frazil.readers.files import local_path, object_storage, object_validator
 from frazil.readers.registry import FileAccess, require_format, require_units
 from frazil.remedies import Remedy, argument, joined
