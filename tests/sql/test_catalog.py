@@ -320,6 +320,26 @@ def test_a_column_has_the_name_of_an_array(statement: str, run: Run, ice: frazil
     assert tips(ice) == before
 
 
+def test_columns_that_exist_or_not(run: Run, ice: frazil.Repository) -> None:
+    before = tips(ice)
+    for change in ("ADD COLUMN IF NOT EXISTS TAS FLOAT", "DROP COLUMN IF EXISTS nope"):
+        run(f"ALTER TABLE ice.climate {change}")
+        with pytest.raises(IcechunkError):
+            run(f"ALTER TABLE ice.climate {change.replace('IF NOT EXISTS ', '').replace('IF EXISTS ', '')}")
+    assert tips(ice) == before
+    run("ALTER TABLE ice.climate ADD COLUMN IF NOT EXISTS k INT")
+    assert answer(run, "SELECT count(*), count(k) FROM ice.climate") == [(24, 0)]
+    run("ALTER TABLE ice.climate DROP COLUMN IF EXISTS k")
+    assert [each[0] for each in answer(run, "SHOW COLUMNS IN ice.climate")] == ["time", "lat", "lon", "tas"]
+
+
+def test_a_new_column_has_its_comment(run: Run) -> None:
+    if not is_spark(run):
+        return  # DuckDB has no COMMENT of columns
+    run("ALTER TABLE ice.climate ADD COLUMNS (k INT COMMENT 'kinds')")
+    assert ("k", "INT", "kinds") in answer(run, "DESCRIBE ice.climate")
+
+
 @pytest.mark.parametrize(
     ("merge", "total"),
     [

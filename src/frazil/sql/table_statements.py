@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -130,12 +130,7 @@ def create(views: StatementViews, tree: exp.Create) -> Result:
         for name, _, size in (each.partition("=") for each in properties.pop("chunks", "").split(","))
         if name.strip()
     }
-    comments = {
-        each.name: one.kind.name
-        for each in columns
-        for one in each.constraints
-        if isinstance(one.kind, exp.CommentColumnConstraint)
-    }
+    comments = _comments(columns)
 
     def prepared(job: Job) -> Job:
         def prepare(session: Session) -> Tasks:
@@ -150,6 +145,16 @@ def create(views: StatementViews, tree: exp.Create) -> Result:
 
     options = WriteOptions(dims=dims, chunks=chunks or None)
     return write(views, place, query, options, f"CREATE TABLE `{place.name}`", prepared)
+
+
+def _comments(columns: Iterable[exp.ColumnDef]) -> dict[str, str]:
+    """Return the comments of columns by name."""
+    return {
+        each.name: one.kind.name
+        for each in columns
+        for one in each.constraints
+        if isinstance(one.kind, exp.CommentColumnConstraint)
+    }
 
 
 def _nulls(columns: Sequence[exp.ColumnDef]) -> exp.Select:
@@ -282,16 +287,24 @@ def _add_columns(views: StatementViews, place: TablePlace, session: Session, act
     with views.engine.source(_nulls(added).sql(views.engine.dialect)) as source:
         fields = list(source.schema)
     table = RowTable.of(place)
-    for each in fields:
-        if each.name in table.names:
+    lower = {each.lower() for each in table.names}
+    existing = {each.name for each in added if each.name.lower() in lower}
+    for each in added:
+        if each.name in existing and not each.args.get("exists"):
             raise AlreadyExistsError(f"`{place.name}` must not have the column, got {each.name}")
-    add_columns(session, place.group, pa.schema([*table.writable(), *fields]), {}, set)
+    new = [each for each in fields if each.name not in existing]
+    add_columns(session, place.group, pa.schema([*table.writable(), *new]), {}, set)
+    for name, text in _comments(each for each in added if each.name not in existing).items():
+        _set_attributes(session, _path(place, name), {_COMMENT: text})
 
 
 def _drop_column(views: StatementViews, place: TablePlace, session: Session, action: exp.Drop) -> None:
     if action.kind != "COLUMN":
         raise refused(f"DROP must be DROP COLUMN with one column, got `{action.sql('spark')}`")
-    session.workspace.delete_node(_variable(place, action.args["tables"][0].name))
+    name = action.args["tables"][0].name
+    if action.args.get("exists") and name.lower() not in {each.name.lower() for each in place.grid().columns}:
+        return
+    session.workspace.delete_node(_variable(place, name))
 
 
 def _set_properties(views: StatementViews, place: TablePlace, session: Session, action: exp.Expr) -> None:
