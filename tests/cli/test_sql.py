@@ -55,6 +55,8 @@ def test_wrong_queries(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "The tables are era5, t" in run('sql ice "select * from era"', status=1)
     assert "The tables are t, and time is a column of t" in run('sql ice:era5 "select * from time"', status=1)
     assert "arrays" in run('sql ice "select * from t"', status=1)  # the root has none
-    assert "syntax error" in run('sql ice "selec 1"', status=1)
+    assert "SQL that Frazil knows" in run('sql ice "selec 1"', status=1)
+    unknown = "update era5 set t = 9 from (values (1)) a(p), (values (2)) b(q)"
+    assert "does not exist" not in run(["sql", "ice", unknown], status=1)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert install_command("arrow") in run('sql ice "select 1"', status=1)

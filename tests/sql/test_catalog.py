@@ -340,6 +340,17 @@ def test_a_new_column_has_its_comment(run: Run) -> None:
     assert ("k", "INT", "kinds") in answer(run, "DESCRIBE ice.climate")
 
 
+def test_sql_that_only_the_engine_knows(ice: frazil.Repository, tmp_path: Path) -> None:
+    run = on_duckdb(ice)
+    run("USE ice")
+    run(f"EXPORT DATABASE '{tmp_path / 'all'}'")
+    assert (tmp_path / "all" / "schema.sql").exists()
+    for text in ("UPDATE climate SET tas = 9 FROM (VALUES (1)) a(p), (VALUES (2)) b(q)", "SELEC 1"):
+        with pytest.raises(InvalidInputError, match="must be SQL that Frazil knows"):
+            run(text)
+    assert answer(run, "SUMMARIZE climate")[3][0] == "tas"
+
+
 @pytest.mark.parametrize(
     ("merge", "total"),
     [

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
@@ -32,6 +33,7 @@ class SparkSql:
 
     dialect = "spark"
     keeps_names = False
+    unknown: tuple[type[Exception], ...] = (AnalysisException,)  # ParseException is one
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

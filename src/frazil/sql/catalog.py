@@ -86,10 +86,13 @@ class StatementRunner:
         """
         try:
             statements = parse(text, self.engine.dialect)
-        except InvalidInputError:
+        except InvalidInputError as error:
             if self._names(text):
                 raise
-            return self.engine.run(text)
+            try:
+                return self.engine.run(text)
+            except self.engine.unknown:
+                raise error from None
         frame = None
         for each in statements:
             frame = self._run(each, text if len(statements) == 1 else each.sql(self.engine.dialect))
