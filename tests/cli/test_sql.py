@@ -51,6 +51,12 @@ def test_versions_times_texts_and_missing_values(run: Any, own: Path) -> None:
     assert "deep/inner" in run(["sql", "ice@v1", joined], status=1)
 
 
+def test_columns_with_one_name_have_their_own_keys(run: Any) -> None:
+    query = "select 1 as x, 2 as x, 3 as x_1, 4 as x"
+    assert json.loads(run(["sql", "ice", query, "--json"])) == [{"x": 1, "x_1": 2, "x_1_1": 3, "x_2": 4}]
+    assert run(["sql", "ice", query, "--csv"]).splitlines()[0] == "x,x,x_1,x"
+
+
 def test_wrong_queries(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "The tables are era5, t" in run('sql ice "select * from era"', status=1)
     assert "The tables are t, and time is a column of t" in run('sql ice:era5 "select * from time"', status=1)

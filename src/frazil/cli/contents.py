@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -550,7 +551,8 @@ def sql(
     if csv and not output.as_json:
         _print_csv(names, rows)
         return
-    documents = ({name: _plain(cell) for name, cell in zip(names, row, strict=True)} for row in rows)
+    keys = _distinct(names)
+    documents = ({key: _plain(cell) for key, cell in zip(keys, row, strict=True)} for row in rows)
     right = frozenset(at for at, cell in enumerate(rows[0] if rows else ()) if isinstance(cell, int | float))
     lines = table([tuple(names), *(tuple(map(_text, row)) for row in rows)], right=right)
     output.emit(documents, map(output.cut, lines), pages=True)
@@ -579,6 +581,15 @@ def _print_csv(names: list[str], rows: list[tuple[Any, ...]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
     writer.writerows(rows)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names with numbers at those that came before, as DuckDB names the columns of a subquery."""
+    keys: list[str] = []
+    for name in names:
+        numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+        keys.append(next(each for each in numbered if each not in keys))
+    return keys
 
 
 def _plain(cell: Any) -> Any:
