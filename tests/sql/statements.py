@@ -243,6 +243,10 @@ STATEMENTS = [
     refuses("CREATE TABLE ice.climate (x INT, y INT, PRIMARY KEY (x))", "must be a new table"),
     refuses("CREATE TABLE ice.bad (x INT, y INT)", "must have dimensions"),
     refuses(
+        "CREATE TABLE ice.bad (x INT, y INT NOT NULL, PRIMARY KEY (x))",
+        "must have only clauses that Frazil has",
+    ),
+    refuses(
         "CREATE TABLE ice.bad USING frazil OPTIONS (path '/data/ice', dims 'x') AS SELECT 1 AS x, 2 AS y",
         "leave out the option path",
         duckdb=None,
@@ -263,6 +267,11 @@ STATEMENTS = [
     ),
     refuses("CREATE NAMESPACE ice.deep", "A namespace is a group"),
     changes("CREATE TABLE ice.c2 AS SELECT * FROM ice.climate", BEFORE, SUM.replace("climate", "c2")),
+    changes(
+        "CREATE TABLE ice.c2 AS SELECT * FROM ice.climate WITH NO DATA",
+        [(0, 0, None)],
+        SUM.replace("climate", "c2"),
+    ),
     changes(
         "CREATE TABLE ice.deep.c2 USING frazil TBLPROPERTIES ('dims' = 'time,lat', 'chunks' = "
         "'time=2') AS SELECT time, lat, "
@@ -303,6 +312,11 @@ STATEMENTS = [
         BEFORE,
         first=("ALTER TABLE ice.climate ADD COLUMN q DOUBLE",),
     ),
+    refuses(
+        "ALTER TABLE ice.climate ADD COLUMN q DOUBLE DEFAULT 0", "must have only clauses that Frazil has"
+    ),
+    changes("ALTER TABLE ice.climate ADD COLUMN IF NOT EXISTS tas DOUBLE", BEFORE),
+    changes("ALTER TABLE ice.climate DROP COLUMN IF EXISTS q", BEFORE),
     refuses("ALTER TABLE ice.climate DROP COLUMN lat", "is a dimension"),
     refuses("ALTER TABLE ice.climate REPLACE PARTITION FIELD time WITH lat", "no such statement"),
     changes(

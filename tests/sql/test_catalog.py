@@ -262,6 +262,9 @@ def test_a_common_table_expression_of_a_statement_that_writes(
 @pytest.mark.parametrize(
     "statement",
     [
+        "SELECT * FROM climate AT (VERSION => 'v1')",
+        "SELECT * FROM ice.climate AT (VERSION => 'v1')",
+        "UPDATE ONLY climate SET tas = 1",
         "ALTER TABLE climate ADD COLUMN z INT DEFAULT 5",
         "ALTER TABLE climate ADD COLUMN z INT NOT NULL",
         "ALTER TABLE climate ADD COLUMN z INT PRIMARY KEY",

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from frazil.errors import ErrorKind, InvalidInputError
 
-#: Class of a statement, or of a part of its declarations -> the arguments of it that Frazil honours.
+#: Class of a statement, or of a part of it -> the arguments of it that Frazil honours.
 _HONOURED: Final[Mapping[type[exp.Expr], str]] = {
     exp.Insert: "this expression source with_ partition by_name where overwrite",
     exp.Update: "this expressions from_ where with_",
@@ -20,6 +20,7 @@ _HONOURED: Final[Mapping[type[exp.Expr], str]] = {
     exp.Drop: "tables kind exists cascade restrict purge",  # nothing depends on an array
     exp.Alter: "this kind actions",
     exp.AlterSet: "expressions",
+    exp.Table: "this db catalog alias joins pivots sample version partition",
     exp.Schema: "this expressions",
     exp.Identifier: "this quoted",
     exp.ColumnDef: "this kind constraints exists",
@@ -47,6 +48,7 @@ _ADVICE: Final[Mapping[str | type[exp.Expr], str]] = {
     "position": "Leave it out: the new column is the last one",
     "returning": "Leave it out, and run SELECT after the statement",
     "using": "Type WHERE with a subquery",
+    "when": "Type VERSION AS OF or TIMESTAMP AS OF",
     exp.ComputedColumnConstraint: "Compute the column in CREATE TABLE ... AS SELECT",
     exp.DefaultColumnConstraint: "Leave it out, and write the values with UPDATE or INSERT",
     exp.LikeProperty: "Type CREATE TABLE ... AS SELECT ... WITH NO DATA",
@@ -65,8 +67,9 @@ def require_honoured(tree: exp.Expr, name: str) -> None:
     """Raise ``InvalidInputError`` for a clause of a statement about a table that Frazil does not honour."""
     for key, value in _others(tree):
         clause = value.sql("spark") if isinstance(value, exp.Expr) else str(key).replace("_", " ").upper()
+        words = f"{tree.key} {tree.args.get('kind') or ''}".upper().strip()
         raise refused(
-            f"{tree.key.upper()} of `{name}` must have only clauses that Frazil has, got {clause}. "
+            f"{words} of `{name}` must have only clauses that Frazil has, got {clause}. "
             f"{_ADVICE.get(key, 'Leave it out')}"
         )
 

@@ -19,6 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from frazil.errors import InvalidInputError
+from frazil.sql.clauses import require_honoured
 from frazil.sql.engine import SqlEngine
 from frazil.sql.names import Lookup, TablePlace
 
@@ -220,6 +221,7 @@ class StatementViews:
             place = self.find(table)
             if place is None:
                 continue
+            require_honoured(table, place.name)
             conditions = conditions_on(table)
             self.read.append(place)
             if (
