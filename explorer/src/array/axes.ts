@@ -262,7 +262,3 @@ const ZERO = 273.15; // kelvins at 0 °C
 /** A temperature in kelvins also in degrees Celsius. */
 export const inCelsius = ({ units }: Scale, value: number): string =>
   units === "K" && value > 100 ? ` (${number(Number((value - ZERO).toFixed(2)))} °C)` : "";
-
-/** A mean of times has no more digits than a second. */
-export const meanOf = ({ clock }: Scale, mean: number): number =>
-  clock ? Math.round(mean / 1000) * 1000 : mean;

@@ -29,10 +29,10 @@ export const short = (id: string): string => id.slice(0, 6);
 /** A number with as many digits as a reader needs. */
 export function number(value: number): string {
   if (Number.isNaN(value)) return "no value";
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(4).replace(/\.?0*e/, "e");
-  return String(Number(value.toPrecision(6)));
+  if (size !== 0 && (size < 1e-4 || size >= 1e15)) return value.toExponential(4).replace(/\.?0*e/, "e");
+  // Integers have all digits: a mean lies between them
+  return String(size < 1e5 ? Number(value.toPrecision(6)) : Math.round(value));
 }
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;

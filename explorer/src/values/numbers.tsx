@@ -2,7 +2,7 @@
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import { withUnit, meanOf, type Scale } from "../array/axes";
+import { withUnit, type Scale } from "../array/axes";
 import { f64, type Shape } from "../base/lists";
 import { count, plural } from "../page/text";
 
@@ -77,7 +77,7 @@ export function Numbers({ values, scale, difference, placeOf, onChoose }: Number
   return (
     <p class="quiet foot">
       {plural(facts.count, "value")}: {extreme(facts.lowAt)} to {extreme(facts.highAt)}, mean{" "}
-      {withUnit(scale, meanOf(scale, facts.mean))}
+      {withUnit(scale, facts.mean)}
       {facts.count < values.length && `, ${count(values.length - facts.count)} missing`}.
     </p>
   );

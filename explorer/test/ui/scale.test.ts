@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { differenceScale, withUnit, meanOf, NUMBERS, scaleOf } from "../../src/array/axes";
+import { differenceScale, withUnit, NUMBERS, scaleOf } from "../../src/array/axes";
 import { categoryTable, cssColour, MAPS, paint, pixel, table } from "../../src/array/colour";
 import { f64, nth, u32 } from "../../src/base/lists";
 import { decodeCF } from "../../src/cf/cf";
@@ -23,7 +23,12 @@ test("plain numbers, with units", () => {
     ["0", "2", "4", "6", "8", "10"],
   );
   assert.equal(scaleOf(decoded({ units: "1" }, 1)).units, "");
-  assert.equal(withUnit(NUMBERS, 1e10 + 0.5), "1e+10");
+  // A mean is between the integers of which it is the mean
+  const values = [16777216.25, 1e10 + 0.5, 123456.7, 12345.67, 0.00001, 1e15, -1e6 - 0.7];
+  assert.deepEqual(
+    values.map((value) => withUnit(NUMBERS, value)),
+    ["16777216", "10000000001", "123457", "12345.7", "1e-5", "1e+15", "-1000001"],
+  );
 });
 
 test("times, and differences of times in the unit of the array", () => {
@@ -36,7 +41,7 @@ test("times, and differences of times in the unit of the array", () => {
     scale.ticks([begin, begin + 4 * day], 4).map(({ text }) => text),
     ["2000-01-01", "2000-01-02", "2000-01-03", "2000-01-04", "2000-01-05"],
   );
-  assert.equal(meanOf(scale, 1234.5), 1000);
+  assert.equal(withUnit(scale, 1234.5), "1970-01-01 00:00:01.235"); // a mean
   const difference = differenceScale(times);
   assert.equal(withUnit(difference, 1.5 * day), "1.5 days");
   assert.deepEqual(
