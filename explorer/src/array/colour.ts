@@ -148,6 +148,8 @@ export function ticks([low, high]: Limits, most: number): number[] {
   const rough = (high - low) / most;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10);
+  // Numbers have no digits left for steps between large ones
+  if (step < 1e-12 * Math.max(Math.abs(low), Math.abs(high))) return [];
   const places: number[] = [];
   for (let at = Math.ceil(low / step); at * step <= high + step * 1e-9; at++)
     places.push(Number((at * step).toPrecision(12)));

@@ -296,6 +296,9 @@ test("limits of colours", () => {
   assert.equal(diverging([-0.1, 5]), false);
   assert.deepEqual(ticks([0, 1], 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
   assert.deepEqual(ticks([3, 3], 5), []);
+  assert.deepEqual(ticks([2 ** 53, 2 ** 53 + 2], 5), []);
+  assert.deepEqual(ticks([-(2 ** 62), 512 - 2 ** 62], 5), []);
+  assert.deepEqual(ticks([1e9, 1e9 + 2], 2), [1e9, 1e9 + 1, 1e9 + 2]);
   const colours = table("viridis");
   const pixels = paint(Float64Array.of(0, 1, NaN, 99), [0, 1], colours);
   assert.deepEqual([...pixels], [colours[0], colours[255], 0, colours[255]]);
