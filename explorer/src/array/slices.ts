@@ -110,8 +110,9 @@ export function chunksOf({ start, stop, step }: Box, chunkShape: Shape): number 
   }, 1);
 }
 
-/** The values of a region as rows of `y` and columns of `x`. */
+/** The values of a region as rows of `y` and columns of `x`; none if another dimension has the length 0. */
 export function plane(values: Float64Array, shape: Shape, x: number, y: number): Float64Array {
+  if (!values.length) return values;
   const width = x < 0 ? 1 : nth(shape, x);
   const height = y < 0 ? 1 : nth(shape, y);
   const steps = strides(shape);

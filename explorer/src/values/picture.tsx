@@ -160,8 +160,8 @@ export function Picture(props: PictureProps): VNode {
     [values, name],
   );
   const cells = slice.y < 0 ? { width: 1, height: width, y: x } : { width, height, x, y };
-  if (!(values instanceof Float64Array)) return <ValueTable text={(at) => values[at] ?? ""} {...cells} />;
   if (values.length === 0) return <p class="quiet">No values in this part.</p>;
+  if (!(values instanceof Float64Array)) return <ValueTable text={(at) => values[at] ?? ""} {...cells} />;
   const { standard_name, long_name } = attributes(full);
   const names = difference ? "difference" : [last(full.path), standard_name, long_name].join(" ");
   const palette: Palette = scale.clock ? { map: "viridis" } : paletteOf(names, scale.units, own);

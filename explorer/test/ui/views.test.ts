@@ -133,6 +133,7 @@ test("planes", () => {
   assert.deepEqual([...plane(values.subarray(0, 6), [1, 2, 3], 1, 2)], [0, 3, 1, 4, 2, 5]);
   assert.deepEqual([...plane(values.subarray(0, 3), [1, 3, 1], 1, -1)], [0, 1, 2]);
   assert.deepEqual([...plane(values.subarray(7, 8), [], -1, -1)], [7]);
+  assert.deepEqual([...plane(new Float64Array(), [0, 2, 3], 2, 1)], []);
 });
 
 const labelsOf = (values: number[] | string[], more: Partial<Labels> = {}): Labels => ({
