@@ -32,6 +32,8 @@ export interface Decoded {
   readonly units?: string;
   readonly flags?: Flags;
   label(index: number): string;
+  /** An element of which its value is not all: an integer of 64 bits, or the parts of a complex number. */
+  exact?(index: number): bigint | readonly [real: number, imaginary: number];
   /** The text of any value; undefined if values are plain numbers. */
   text?(value: number): string;
 }
@@ -134,8 +136,8 @@ function digitsOf(values: Float64Array): number {
   return digits > SHORT ? Math.min(digits, 15) : sorted.length > 1 ? SHORT : 15;
 }
 
-const complexText = (real: number, imaginary: number): string =>
-  `${numberText(real, true)}${imaginary < 0 ? "-" : "+"}${numberText(Math.abs(imaginary), true)}i`;
+const complexText = ([real, imaginary]: readonly [number, number], isShort: boolean): string =>
+  `${numberText(real, isShort)}${imaginary < 0 ? "-" : "+"}${numberText(Math.abs(imaginary), isShort)}i`;
 
 /** The elements of damaged chunks have no value. */
 export function withoutLost(values: Decoded["values"], { shape, lost = [] }: Omit<Region, "raw">): void {
@@ -148,6 +150,17 @@ export function withoutLost(values: Decoded["values"], { shape, lost = [] }: Omi
   }
 }
 
+/** A value minus an older one: 0 for two places without a value, for complex numbers the modulus. */
+export function difference(now: Decoded, old: Decoded, at: number): number {
+  const [value, before] = [Number(now.values[at]), Number(old.values[at])];
+  if (Number.isNaN(value) || Number.isNaN(before)) return Object.is(value, before) ? 0 : NaN;
+  const [one, other] = [now.exact?.(at), old.exact?.(at)];
+  if (typeof one === "bigint" && typeof other === "bigint") return Number(one - other);
+  if (typeof one === "object" && typeof other === "object")
+    return Math.hypot(one[0] - other[0], one[1] - other[1]);
+  return value === before ? 0 : value - before; // also of infinite ones
+}
+
 /** Fill values to NaN, scale_factor, add_offset, times to milliseconds since 1970 of their calendar. */
 export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const attributes = record(node.document.attributes);
@@ -155,13 +168,12 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const { shape, raw } = region;
   if (region.isComplex) {
     const parts = raw as ArrayLike<number>;
-    const values = Float64Array.from({ length: parts.length / 2 }, (_, i) =>
-      Math.hypot(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
-    );
+    const exact = (i: number) => [nth(parts, 2 * i), nth(parts, 2 * i + 1)] as const;
+    const values = Float64Array.from({ length: parts.length / 2 }, (_, i) => Math.hypot(...exact(i)));
     withoutLost(values, region);
     const label = (i: number): string =>
-      Number.isNaN(values[i]) ? MISSING : complexText(nth(parts, 2 * i), nth(parts, 2 * i + 1));
-    return { shape, units, values, label };
+      Number.isNaN(values[i]) ? MISSING : complexText(exact(i), node.dtype === "complex64");
+    return { shape, units, values, label, exact };
   }
   if (Array.isArray(raw) && (raw.length === 0 || typeof raw[0] === "string")) {
     const values: string[] = raw;
@@ -205,18 +217,14 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
   let digits: number | undefined;
+  const isExact = typeof stored[0] === "bigint" && scale === undefined && offset === undefined;
+  const exact = isExact ? (i: number): bigint => BigInt(nth(stored, i)) : undefined;
   const plain = (i: number): string => {
-    // integers beyond 2**53 are not exact as a number
-    const isExact =
-      typeof stored[i] === "bigint" &&
-      scale === undefined &&
-      offset === undefined &&
-      !Number.isNaN(values[i]);
-    if (isExact) return String(stored[i]);
+    if (exact && !Number.isNaN(values[i])) return String(exact(i));
     if (!isShort && shape.length === 1) digits ??= digitsOf(values);
     return numberText(values[i] ?? NaN, isShort, digits);
   };
-  if (!flags) return { shape, units, values, label: plain };
+  if (!flags) return { shape, units, values, label: plain, exact };
   const text = (value: number): string => {
     const names = flags.names(value);
     return names ? `${numberText(value, isShort)} (${names})` : numberText(value, isShort);

@@ -17,7 +17,7 @@ import {
 } from "../array/slices";
 import { notFound } from "../base/errors";
 import { f64, nth } from "../base/lists";
-import { type Decoded, withoutLost } from "../cf/cf";
+import { type Decoded, difference, withoutLost } from "../cf/cf";
 import type { Located } from "../earth/geolocation";
 import { type EarthReference, earthReference, samplingOf, sliceOf } from "../earth/reference";
 import { Cache } from "../format/files";
@@ -110,11 +110,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     if (!(values instanceof Float64Array)) return { ...common, values, scale: NUMBERS };
     if (!(before?.values instanceof Float64Array))
       return { ...common, values: plane(values, size, own.x, own.y), scale: scaleOf(decoded) };
-    const old = before.values;
+    const changes = values.map((_, at) => difference(decoded, before, at));
     // Two places without a value are equal, unless a chunk of them is damaged
-    const changes = values.map((value, at) =>
-      Number.isNaN(value) && Number.isNaN(old[at]) ? 0 : value - f64(old, at),
-    );
     withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
     return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
   };

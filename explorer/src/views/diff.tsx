@@ -5,6 +5,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { isArray, listed } from "../array/nodes";
 import { chunkBox, compareTables, MOST_VALUES } from "../array/references";
 import { nth, placesOf, product, type Shape } from "../base/lists";
+import { difference } from "../cf/cf";
 import type { ArrayNode, Node, Repository, Snapshot } from "../format/types";
 import { type Reader, valuesOf } from "../page/home";
 import { List } from "../page/list";
@@ -183,7 +184,7 @@ async function firstDifference({ reader, before, after, old, now }: ArrayDiffPro
   ]);
   const { length } = one.values;
   let at = 0;
-  while (at < length && Object.is(one.values[at], other.values[at])) at++;
+  while (at < length && Object.is(one.values[at], other.values[at]) && !difference(one, other, at)) at++;
   return at === length ? undefined : placesOf(at, shape).map((place, d) => place + nth(start, d));
 }
 

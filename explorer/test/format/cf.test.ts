@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DATA, readJson } from "./folder";
-import { type ArrayNode, decodeCF } from "./reader";
+import { type ArrayNode, decodeCF, difference, type Region } from "./reader";
+import { present } from "../present";
 
 interface Expected {
   readonly times: { calendar: string; units: string; values: number[]; texts: string[] }[];
@@ -78,6 +79,8 @@ test("other values", () => {
   assert.equal(of("string", {}, ["a", "b"]).label(1), "b");
   assert.equal(of("complex64", {}, [3, -4], { isComplex: true }).label(0), "3-4i");
   assert.equal(of("complex64", {}, [3, -4], { isComplex: true }).values[0], 5);
+  const third = of("complex128", {}, [1 / 3, -1e-9], { isComplex: true });
+  assert.equal(third.label(0), "0.333333333333333-1e-9i");
   assert.equal(of("int64", {}, BigInt64Array.of(2n ** 60n + 1n)).label(0), String(2n ** 60n + 1n));
   assert.equal(of("float32", {}, [Math.fround(0.1)]).label(0), "0.1");
   assert.equal(of("float64", { _FillValue: "AAAAAAAA+H8=" }, [NaN]).label(0), "no value");
@@ -110,6 +113,32 @@ test("other values", () => {
     of("int32", { units: "months since 2000-01-01", calendar: "360_day" }, [13]).label(0),
     "2001-02-01",
   );
+});
+
+test("differences of values that numbers do not have in full", () => {
+  const minus = (type: string, now: Region["raw"], old: Region["raw"], isComplex = false): number[] => {
+    const length = now.length / (isComplex ? 2 : 1);
+    const [one, other] = [now, old].map((raw) =>
+      decodeCF(node(type, {}, length), { shape: [length], raw, ...(isComplex ? { isComplex } : {}) }),
+    );
+    return Array.from({ length }, (_, at) => difference(present(one), present(other), at));
+  };
+  const wide = 2n ** 53n;
+  assert.deepEqual(
+    minus("int64", BigInt64Array.of(wide + 1n, -wide - 1n, 5n), BigInt64Array.of(wide, -wide, 5n)),
+    [1, -1, 0],
+  );
+  assert.deepEqual(
+    minus("uint64", BigUint64Array.of(2n ** 64n - 2n), BigUint64Array.of(2n ** 64n - 1n)),
+    [-1],
+  );
+  assert.deepEqual(minus("complex128", [3, 4, 1, 1, NaN, 0], [3, -4, 1, 1, 0, NaN], true), [8, 0, 0]);
+  assert.deepEqual(minus("float64", [NaN, NaN, Infinity, Infinity], [NaN, 1, Infinity, -Infinity]), [
+    0,
+    NaN,
+    0,
+    Infinity,
+  ]);
 });
 
 test("a time that is no date shows its number", () => {

@@ -6,7 +6,7 @@ export * from "../../src/format/types";
 export * from "../../src/base/errors";
 export { openRepository } from "../../src/format/repository";
 export { readRegion, storedChunks } from "../../src/format/arrays";
-export { decodeCF } from "../../src/cf/cf";
+export { decodeCF, difference } from "../../src/cf/cf";
 export { chunkGrid } from "../../src/format/snapshot";
 export { absoluteLocation, httpUrl, readBytes } from "../../src/format/remote";
 export { useWorkers } from "../../src/codecs/pool";
