@@ -124,6 +124,8 @@ export function clockOf(units: string, calendar = "standard"): Clock | undefined
 const two = (value: number): string => String(value).padStart(2, "0");
 const PRECISIONS = ["year", "month", "day", "minute", "second", "millisecond"] as const;
 type Precision = (typeof PRECISIONS)[number];
+/** The letters of a text that are finer than a precision. */
+const FINER = { year: 19, month: 16, day: 13, minute: 7, second: 4, millisecond: 0 };
 
 /** The coarsest precision, from days on, that shows all of these times. */
 export function precisionOf(times: Iterable<number>, least: Precision = "day"): Precision {
@@ -148,13 +150,10 @@ export function timeText(time: number, calendar: string, precision: Precision): 
   const rest = rounded - days * DAY;
   const [year, month, day] = ruleOf(calendar).date(days);
   const years = `${year < 0 ? "-" : ""}${String(Math.abs(year)).padStart(4, "0")}`;
-  if (precision === "year") return years;
-  const date = `${years}-${two(month)}${precision === "month" ? "" : `-${two(day)}`}`;
-  if (precision === "month" || precision === "day") return date;
-  const clock = `${two(Math.floor(rest / 3_600_000))}:${two(Math.floor(rest / 60_000) % 60)}`;
-  if (precision === "minute") return `${date} ${clock}`;
-  const seconds = two(Math.floor(rest / 1000) % 60);
-  return `${date} ${clock}:${seconds}${precision === "second" ? "" : `.${String(rest % 1000).padStart(3, "0")}`}`;
+  const parts = [rest / 3_600_000, (rest / 60_000) % 60, (rest / 1000) % 60];
+  const clock = parts.map((part) => two(Math.floor(part))).join(":");
+  const text = `${years}-${two(month)}-${two(day)} ${clock}.${String(rest % 1000).padStart(3, "0")}`;
+  return text.slice(0, text.length - FINER[precision]);
 }
 
 const [SECOND, MINUTE, HOUR] = [1000, 60_000, 3_600_000];

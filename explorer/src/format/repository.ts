@@ -250,28 +250,20 @@ async function openVersion1(source: Source): Promise<Contents> {
   const [branches, tags] = refs;
   const heads = new Map<string, SnapshotHead>();
   let next = [...new Set([...branches.values(), ...tags.values()])];
-  let isCut = false;
-  while (next.length > 0) {
-    if (heads.size + next.length > HISTORY_LIMIT) {
-      isCut = true;
-      break;
-    }
+  while (next.length > 0 && heads.size + next.length <= HISTORY_LIMIT) {
     // Undefined for an expired ancestor, or a ref whose snapshot is lost: the rest can be shown
     const level = await Promise.all(
       next.map((id) => readFile(source, `snapshots/${id}`, "snapshot", snapshotHead)),
     );
     for (const head of level) if (head) heads.set(head.id, head);
-    next = [
-      ...new Set(
-        level.flatMap((head) => (head?.parent !== undefined && !heads.has(head.parent) ? [head.parent] : [])),
-      ),
-    ];
+    const parents = new Set(level.flatMap((head) => head?.parent ?? []));
+    next = [...parents].filter((id) => !heads.has(id));
   }
   return {
     specVersion: 1,
     branches,
     tags,
-    history: reading("snapshots", () => historyOfHeads(heads.values(), isCut)),
+    history: reading("snapshots", () => historyOfHeads(heads.values(), next.length > 0)),
     status: "online",
     metadata: {},
     configuration: {},
