@@ -69,12 +69,14 @@ function conditions({ node, box }: Plane, coordinates: Coordinates): string[] | 
     if (!(values instanceof Float64Array)) return undefined;
     const chosen = values.subarray(low, high);
     const [least, most] = [Math.min(...chosen), Math.max(...chosen)];
-    const room = clock ? 0 : 1e-6 * Math.max(Math.abs(least), Math.abs(most)); // numbers of 32 bits are not exact
-    const ends = [least - room, most + room] as const;
-    if (values.filter((value) => value >= ends[0] && value <= ends[1]).length !== high - low)
-      return undefined;
-    if (!clock) return `${column} between ${ends.join(" and ")}`;
-    const times = ends.map((each) => `timestamp '${timeText(each, clock.calendar, "millisecond")}'`);
+    // Numbers of 32 bits are not exact, and neither are those of times finer than a millisecond
+    const room = clock ? (clock.step < 1 ? 0.01 : 0) : 1e-6 * Math.max(Math.abs(least), Math.abs(most));
+    const [from, to] = clock
+      ? [Math.floor(least - room), Math.ceil(most + room)]
+      : [least - room, most + room];
+    if (values.filter((value) => value >= from && value <= to).length !== high - low) return undefined;
+    if (!clock) return `${column} between ${from} and ${to}`;
+    const times = [from, to].map((each) => `timestamp '${timeText(each, clock.calendar, "millisecond")}'`);
     return /^(standard|(proleptic_)?gregorian)$/.test(clock.calendar)
       ? `${column} between ${times.join(" and ")}`
       : undefined;
@@ -85,15 +87,15 @@ function conditions({ node, box }: Plane, coordinates: Coordinates): string[] | 
 const field = (of: string): string => (/[",\n]/.test(of) ? `"${of.replaceAll('"', '""')}"` : of);
 
 /** The values of a plane with the labels of their axes, one for each line. */
-export function csvOf({ node, values, box, slice, scale }: Plane, coordinates: Coordinates): string {
+export function csvOf({ exact, node, values, box, slice, scale }: Plane, coordinates: Coordinates): string {
   const shown = [slice.y, slice.x].filter((d) => d >= 0);
   const axes = shown.map((d) => axisOf(node, coordinates, box, d));
   const width = axes.at(-1)?.length ?? 1;
   const places = (at: number): number[] => [Math.floor(at / width), at % width].slice(2 - axes.length);
-  const plain = (value: number): string => (scale.clock ? scale.text(value) : String(value));
+  const plain = scale.clock ? scale.text : String;
   const lines = Array.from(values as ArrayLike<number | string>, (value, at) => [
     ...places(at).map((place, which) => nth(axes, which).label(place)),
-    typeof value === "string" ? value : Number.isNaN(value) ? "" : plain(value),
+    typeof value === "string" ? value : Number.isNaN(value) ? "" : (exact?.(at) ?? plain(value)),
   ]);
   const heads = [...shown.map((d) => dimensionName(node, d)), last(node.path)];
   return [heads, ...lines].map((line) => `${line.map(field).join(",")}\n`).join("");

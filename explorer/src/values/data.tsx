@@ -108,8 +108,11 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     const reasons = [...lost, ...(before?.lost ?? [])].map(({ message }) => message);
     const common = { node: target.node, box: region, slice: own, lost: reasons };
     if (!(values instanceof Float64Array)) return { ...common, values, scale: NUMBERS };
-    if (!(before?.values instanceof Float64Array))
-      return { ...common, values: plane(values, size, own.x, own.y), scale: scaleOf(decoded) };
+    if (!(before?.values instanceof Float64Array)) {
+      const places = decoded.exact && plane(Float64Array.from(values.keys()), size, own.x, own.y);
+      const exact = places && ((at: number): string => decoded.label(f64(places, at)));
+      return { ...common, values: plane(values, size, own.x, own.y), scale: scaleOf(decoded), exact };
+    }
     const changes = values.map((_, at) => difference(decoded, before, at));
     // Two places without a value are equal, unless a chunk of them is damaged
     withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });

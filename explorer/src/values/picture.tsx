@@ -51,6 +51,8 @@ export interface Plane {
   readonly box: Box;
   readonly slice: Slice;
   readonly scale: Scale;
+  /** The text of a value that a number does not have in full; undefined if numbers have all values. */
+  readonly exact?: ((at: number) => string) | undefined;
   /** What cannot be read, and why. */
   readonly lost: readonly string[];
   /** Red, green and blue: `values` are those of the first one. */
@@ -100,7 +102,7 @@ const degrees = (value: number, signs: string): string =>
 export function Picture(props: PictureProps): VNode {
   const { plane: shownPlane, shape, coordinates, range, difference, places, reference } = props;
   const { reader, snapshot, full, plan, isBrief, isReduced, toQuery, other } = props;
-  const { node, isSummary, bands } = shownPlane;
+  const { node, isSummary, bands, exact } = shownPlane;
   const { ratio } = props.level;
   const { query } = route.value;
   const { values, box: part, slice, scale } = shownPlane;
@@ -349,7 +351,7 @@ export function Picture(props: PictureProps): VNode {
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
-        <ValueTable text={(index) => scale.text(f64(values, index))} {...cells} />
+        <ValueTable text={(index) => exact?.(index) ?? scale.text(f64(values, index))} {...cells} />
       ) : slice.y < 0 && !isMap ? (
         <Lines
           x={x}
