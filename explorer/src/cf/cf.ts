@@ -66,10 +66,8 @@ function missingOf(node: ArrayNode) {
   const attributes = record(node.document.attributes);
   const signed = reinterpreted(node, attributes);
   const round = node.dtype === "float32" ? Math.fround : (value: number): number => value;
-  const markers = [attributes._FillValue, attributes.missing_value]
-    .flat()
-    .map((each) => numberOf(each) ?? NaN);
-  const fills = markers.filter((fill) => !Number.isNaN(fill));
+  const markers = [attributes._FillValue, attributes.missing_value].flat();
+  const fills = markers.map((each) => numberOf(each) ?? NaN).filter((fill) => !Number.isNaN(fill));
   return { signed, missing: new Set(fills.map((fill) => round(signed ? signed(fill) : fill))) };
 }
 
@@ -182,10 +180,11 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   }
   const stored = raw as ArrayLike<number | bigint>;
   const values = new Float64Array(stored.length);
-  for (let i = 0; i < values.length; i++) values[i] = Number(stored[i]);
-  const ticks = /^(datetime64|timedelta64)/.test(node.dtype);
+  const time = clock(node, attributes);
+  const isTime = time !== undefined || /^(datetime64|timedelta64)/.test(node.dtype);
   // the smallest integer is exact as a float, but an int64 near it is not
-  if (ticks) for (let i = 0; i < values.length; i++) if (stored[i] === NOT_A_TIME) values[i] = NaN;
+  for (let i = 0; i < values.length; i++)
+    values[i] = isTime && stored[i] === NOT_A_TIME ? NaN : Number(stored[i]);
   const { signed, missing } = missingOf(node);
   if (signed) for (let i = 0; i < values.length; i++) values[i] = signed(f64(values, i));
   if (missing.size > 0)
@@ -198,7 +197,6 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const withText = (text: (value: number) => string): Decoded => {
     return { shape, units, values, text, label: (i) => text(values[i] ?? NaN) };
   };
-  const time = clock(node, attributes);
   if (time) {
     const { calendar, step, origin } = time;
     for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * step + origin;

@@ -75,6 +75,13 @@ test("other values", () => {
     [0, 1, 2].map((i) => seconds.label(i)),
     ["1970-01-02 00:00:00", "no value", "1970-01-01 01:01:01"],
   );
+  const nothing = of("int64", { units: "seconds since 1970-01-01" }, BigInt64Array.of(-(2n ** 63n), 60n));
+  assert.deepEqual(
+    [nothing.values[0], nothing.label(0), nothing.label(1)],
+    [NaN, "no value", "1970-01-01 00:01"],
+  );
+  const least = of("int64", { units: "seconds" }, BigInt64Array.of(-(2n ** 63n)));
+  assert.equal(least.label(0), String(-(2n ** 63n)));
   assert.equal(of("bool", {}, [1, 0]).label(0), "true");
   assert.equal(of("string", {}, ["a", "b"]).label(1), "b");
   assert.equal(of("complex64", {}, [3, -4], { isComplex: true }).label(0), "3-4i");
