@@ -94,8 +94,11 @@ export function sliceOf(snapshot: Snapshot, node: ArrayNode, shape: Shape, query
   if (second !== undefined) return parseSlice(shape, { ...query, x: `${second}`, y: `${first}` });
   if (first !== undefined) return parseSlice(shape, { ...query, x: `${first}`, y: "none" });
   const band = bandDimension(node);
-  const [x, y] = [...shape.keys()].filter((d) => d !== band && nth(shape, d) > 1).reverse();
-  return parseSlice(shape, band < 0 || y === undefined ? query : { x: `${x}`, y: `${y}`, ...query });
+  const [x = -1, y = -1] = [...shape.keys()].filter((d) => d !== band && nth(shape, d) > 1).reverse();
+  if (y < 0) return parseSlice(shape, query);
+  // A map has its longitudes across, also where they come first
+  const [across, down] = earthReference(snapshot, node, { x: y, y: x })?.isDegrees ? [y, x] : [x, y];
+  return parseSlice(shape, { x: `${across}`, y: `${down}`, ...query });
 }
 
 type Axes = { readonly x: number; readonly y: number };

@@ -7,6 +7,7 @@ import { paletteOf } from "../../src/array/colour";
 import type { Geolocation } from "../../src/earth/geolocation";
 import { aim, eachPlace, fitting, frame } from "../../src/earth/projections";
 import type { ArrayNode, ManifestPart, Snapshot } from "../../src/format/types";
+import { sliceOf } from "../../src/earth/reference";
 import { firstVariable } from "../../src/views/home";
 import { array } from "./memory";
 
@@ -37,6 +38,21 @@ const field = (path: string, attributes = {}): ArrayNode =>
   array(path, [100, ...PLANE[1]], [10, ...PLANE[1]], ["time", ...PLANE[0]], { units: "K", ...attributes });
 const flat = (path: string, attributes = {}): ArrayNode =>
   array(path, [...PLANE[1]], [...PLANE[1]], [...PLANE[0]], attributes);
+
+test("a map has its longitudes across", () => {
+  const turned = array("/t", [100, 144, 73], [1, 144, 73], ["time", "lon", "lat"]);
+  const version = snapshotOf([...AXES, turned, field("/u")]);
+  const axes = (node: ArrayNode, query = {}): number[] => {
+    const { x, y } = sliceOf(version, node, node.shape, query);
+    return [x, y];
+  };
+  assert.deepEqual(axes(turned), [1, 2]);
+  assert.deepEqual(axes(turned, { x: "2", y: "1" }), [2, 1]);
+  assert.deepEqual(axes(turned, { y: "none" }), [1, -1]);
+  assert.deepEqual(axes(field("/u")), [2, 1]);
+  assert.deepEqual(axes(array("/v", [3, 4], [3, 4], ["x", "y"])), [1, 0]);
+  assert.deepEqual(axes(array("/v", [1, 4], [1, 4], ["x", "y"])), [1, -1]);
+});
 
 test("the first variable has data, and places where there are some", () => {
   const first = (nodes: ArrayNode[], stored?: Record<string, number>): string | undefined =>
