@@ -51,8 +51,7 @@ export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
             const edges = pairs && joined(pairs, decoded);
             const name = dimensionName(node, d);
             const [isEast, isNorth] = [isLongitude(name, facts), isLatitude(name, facts)];
-            const named = { ...decoded, name, isLongitude: isEast, isLatitude: isNorth };
-            coordinates.set(d, edges ? { ...named, edges } : named);
+            coordinates.set(d, { ...decoded, name, edges, isLongitude: isEast, isLatitude: isNorth });
           } catch (cause) {
             console.warn(`coordinate ${array.path}:`, cause);
           }
