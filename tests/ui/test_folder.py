@@ -60,7 +60,7 @@ def test_the_names_and_the_files_of_each_repository(client: Client, folder: Path
     assert info["repositories"] == ["ice", "old ice", "sea"]
     assert str(folder) in info["label"]
     member = client.get("/r/ice/api/info").document
-    assert (member["label"], member["folder"], member["writable"]) == ("ice", "../../", False)
+    assert (member["label"], member["folder"], member["writable"]) == ("ice", "../../?folder", False)
     assert client.get("/r/ice/repo/repo").body == (folder / "ice" / "repo").read_bytes()
     assert client.get("/r/sea/repo/repo").body == (folder / "sea" / "repo").read_bytes()
     assert client.get("/r/old%20ice/api/info").document["specVersion"] == 1
@@ -143,6 +143,8 @@ def test_folders_of_a_storage(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 def test_the_page_lists_and_opens_repositories(client: Client, page: Any) -> None:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(client.server.url)
     page.get_by_role("heading", name="3 repositories").wait_for()
     entry = page.get_by_role("listitem").filter(has_text="sea")
@@ -159,6 +161,7 @@ def test_the_page_lists_and_opens_repositories(client: Client, page: Any) -> Non
     page.get_by_text("4,000 values: 0 to 3999").wait_for()
     page.get_by_role("link", name="Repositories").click()
     page.get_by_role("heading", name="3 repositories").wait_for()
+    assert f"http://127.0.0.1:{client.port}/repo/repo" not in requests  # a folder has none
 
 
 @pytest.mark.deep

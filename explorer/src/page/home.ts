@@ -276,7 +276,7 @@ export async function findHome(): Promise<{ source: Source; settings: Settings }
     return { source, settings: { location: base.replace(/\/$/, ""), ...settings } };
   }
   const source = new ServerSource(new URL("./", location.href).href, location.host, secret);
-  if (secret) source.prepare();
+  if (secret && !location.search.includes("folder")) source.prepare(); // a folder has no file `repo`
   const info = await answer<Settings>("api/info", source.headers);
   if (!info)
     throw notFound(

@@ -160,7 +160,9 @@ def _folder(storage: Storage, location: str) -> Folder | None:
     def site(name: str) -> Site:
         opened = OpenTarget(Target(place(name)))
         version, virtual = int(opened.info.spec_version), opened.context.virtual
-        return Site(opened.target, opened.storage, version, virtual, label=name, folder_address="../../")
+        return Site(
+            opened.target, opened.storage, version, virtual, label=name, folder_address="../../?folder"
+        )
 
     try:
         folders = storage.folders()

@@ -209,9 +209,10 @@ class ExplorerServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The address of the page, with the token."""
+        """The address of the page, with the token. Its query says if the page shows a folder."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.server_address[1]}/#token={self.site.token}"
+        query = "?folder" if isinstance(self.site, Folder) else ""
+        return f"http://{host}:{self.server_address[1]}/{query}#token={self.site.token}"
 
     def knows(self, host: str) -> bool:
         """Return whether a request for this host means this server.
