@@ -26,6 +26,8 @@ pytestmark = pytest.mark.browser
 #: Packed temperatures, of which one is missing.
 STORED = np.arange(120, dtype="i2").reshape(4, 5, 6)
 STORED[1, 2, 3] = -1
+#: Integers that numbers of the page do not have in full.
+WIDE = np.array([[2**53, 1, 2], [3, 2**60, 5]])
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         group.create_array("time", data=np.arange(4) * 6, dimension_names=["time"], attributes=hours)
         lat = np.linspace(0.1, 0.5, 5, dtype="f4")
         group.create_array("lat", data=lat, dimension_names=["lat"], attributes={"units": "degrees_north"})
+        zarr.create_array(store, name="wide", data=WIDE, dimension_names=["y", "x"])
     with repo.transaction("main", message="second") as store:
+        zarr.open_array(store, path="wide")[:] = WIDE + WIDE // 2**53
         zarr.open_array(store, path="era5/t")[1, :3] = STORED[1, :3] + 1
         zarr.create_array(store, name="bare", data=np.arange(3.0))
     storage = frazil.local_filesystem_storage(folder)
@@ -67,7 +71,7 @@ def table(page: Any) -> list[list[str]]:
     """The file of the button CSV."""
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
-    assert download.value.suggested_filename in {"t.csv", "bare.csv"}
+    assert download.value.suggested_filename in {"t.csv", "bare.csv", "wide.csv"}
     return list(csv.reader(Path(download.value.path()).read_text().splitlines()))
 
 
@@ -127,6 +131,14 @@ def test_random_parts(page: Any, client: Client) -> None:
         plane = read.transpose(y, x, 3 - x - y).ravel()
         np.testing.assert_allclose(values_of(rows), plane, rtol=1e-12, err_msg=index + parts)
         assert rows[0] == [("time", "lat", "lon")[y], ("time", "lat", "lon")[x], "t"]
+
+
+def test_wide_integers(page: Any, client: Client) -> None:
+    shown(page, client, "v/main/wide?view=data&x=0&y=1")
+    assert [int(each[-1]) for each in table(page)[1:]] == (WIDE + WIDE // 2**53).T.ravel().tolist()
+    shown(page, client, "diff/main~1/main/wide?view=data")
+    page.get_by_text("2 of 6 values differ; mean of the values that differ +64.5").wait_for()
+    assert [int(each[-1]) for each in table(page)[1:]] == (WIDE // 2**53).ravel().tolist()
 
 
 def test_difference_and_files(page: Any, client: Client, tmp_path: Path, monkeypatch: Any) -> None:
