@@ -28,6 +28,7 @@ STORED = np.arange(120, dtype="i2").reshape(4, 5, 6)
 STORED[1, 2, 3] = -1
 #: Integers that numbers of the page do not have in full.
 WIDE = np.array([[2**53, 1, 2], [3, 2**60, 5]])
+TEXTS = np.array([["a", "b", "c"], ["d", "e", "f"]])
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         lat = np.linspace(0.1, 0.5, 5, dtype="f4")
         group.create_array("lat", data=lat, dimension_names=["lat"], attributes={"units": "degrees_north"})
         zarr.create_array(store, name="wide", data=WIDE, dimension_names=["y", "x"])
+        zarr.create_array(store, name="texts", data=TEXTS, dimension_names=["y", "x"])
     with repo.transaction("main", message="second") as store:
         zarr.open_array(store, path="wide")[:] = WIDE + WIDE // 2**53
         zarr.open_array(store, path="era5/t")[1, :3] = STORED[1, :3] + 1
@@ -71,7 +73,7 @@ def table(page: Any) -> list[list[str]]:
     """The file of the button CSV."""
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
-    assert download.value.suggested_filename in {"t.csv", "bare.csv", "wide.csv"}
+    assert download.value.suggested_filename in {"t.csv", "bare.csv", "wide.csv", "texts.csv"}
     return list(csv.reader(Path(download.value.path()).read_text().splitlines()))
 
 
@@ -139,6 +141,12 @@ def test_wide_integers(page: Any, client: Client) -> None:
     shown(page, client, "diff/main~1/main/wide?view=data")
     page.get_by_text("2 of 6 values differ; mean of the values that differ +64.5").wait_for()
     assert [int(each[-1]) for each in table(page)[1:]] == (WIDE // 2**53).ravel().tolist()
+
+
+@pytest.mark.parametrize(("axes", "expected"), [("x=0&y=1", TEXTS.T), ("x=1&y=0", TEXTS)])
+def test_texts_along_any_axes(page: Any, client: Client, axes: str, expected: Any) -> None:
+    shown(page, client, f"v/main/texts?view=data&{axes}")
+    assert [each[-1] for each in table(page)[1:]] == expected.ravel().tolist()
 
 
 def test_difference_and_files(page: Any, client: Client, tmp_path: Path, monkeypatch: Any) -> None:

@@ -107,10 +107,11 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     const { values, shape: size, lost } = decoded;
     const reasons = [...lost, ...(before?.lost ?? [])].map(({ message }) => message);
     const common = { node: target.node, box: region, slice: own, lost: reasons };
-    if (!(values instanceof Float64Array)) return { ...common, values, scale: NUMBERS };
+    const places = plane(Float64Array.from(values.keys()), size, own.x, own.y);
+    if (!(values instanceof Float64Array))
+      return { ...common, values: Array.from(places, (at) => nth(values, at)), scale: NUMBERS };
     if (!(before?.values instanceof Float64Array)) {
-      const places = decoded.exact && plane(Float64Array.from(values.keys()), size, own.x, own.y);
-      const exact = places && ((at: number): string => decoded.label(f64(places, at)));
+      const exact = decoded.exact && ((at: number): string => decoded.label(f64(places, at)));
       return { ...common, values: plane(values, size, own.x, own.y), scale: scaleOf(decoded), exact };
     }
     const changes = values.map((_, at) => difference(decoded, before, at));
@@ -194,8 +195,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const move = (place: number): void =>
     setQuery(playing === VERSIONS ? { ver: versions.ids?.[place] ?? "" } : toQuery(sliceAt(place)));
   useEffect(() => {
-    const isBusy = picture.busy || other.busy || range.busy || versions.busy;
-    if (!isPlaying || isBusy || picture.error) return;
+    if (!isPlaying || picture.busy || other.busy || range.busy || versions.busy || picture.error) return;
     const timer = setTimeout(() => move((at + 1) % length), PAUSE);
     return () => clearTimeout(timer);
   }, [playing, picture.busy, other.busy, range.busy, versions.busy, key, versions.at]);
