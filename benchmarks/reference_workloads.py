@@ -118,10 +118,7 @@ REFERENCES: Final = (
         {"members": 100_000},
         {"members": 50},
         (FRAZIL,),
-        targets=(
-            Target("where, again, processor ms", 50),
-            Target("requests of a new handle", 6),
-        ),
+        targets=(Target("where, again, processor ms", 50), Target("requests of a new handle", 6)),
     ),
     Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
     Workload(
