@@ -243,8 +243,7 @@ STATEMENTS = [
     refuses("CREATE TABLE ice.climate (x INT, y INT, PRIMARY KEY (x))", "must be a new table"),
     refuses("CREATE TABLE ice.bad (x INT, y INT)", "must have dimensions"),
     refuses(
-        "CREATE TABLE ice.bad (x INT, y INT NOT NULL, PRIMARY KEY (x))",
-        "must have only clauses that Frazil has",
+        "CREATE TABLE ice.bad (x INT, y INT NOT NULL, PRIMARY KEY (x))", "must be a dimension to be NOT NULL"
     ),
     refuses(
         "CREATE TABLE ice.bad USING frazil OPTIONS (path '/data/ice', dims 'x') AS SELECT 1 AS x, 2 AS y",

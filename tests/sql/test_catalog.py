@@ -259,6 +259,14 @@ def test_a_common_table_expression_of_a_statement_that_writes(
         run("WITH climate AS (SELECT 0 AS lat) DELETE FROM climate WHERE lat IN (SELECT lat FROM climate)")
 
 
+def test_labels_are_never_null(ice: frazil.Repository) -> None:
+    run = on_duckdb(ice)
+    run("USE ice")
+    run("CREATE TABLE n (x INT NOT NULL, t DOUBLE NULL, PRIMARY KEY (x))")
+    run("INSERT INTO n VALUES (1, NULL), (2, 0.5)")
+    assert answer(run, "SELECT x, t FROM n ORDER BY x") == [(1, None), (2, 0.5)]
+
+
 @pytest.mark.parametrize(
     "statement",
     [

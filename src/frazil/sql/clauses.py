@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from sqlglot import exp
@@ -26,6 +26,7 @@ _HONOURED: Final[Mapping[type[exp.Expr], str]] = {
     exp.ColumnDef: "this kind constraints exists",
     exp.ColumnConstraint: "this kind",
     exp.CommentColumnConstraint: "this",
+    exp.NotNullColumnConstraint: "allow_null",  # of labels; `require_nullable` checks other columns
     exp.PrimaryKeyColumnConstraint: "this",
     exp.PrimaryKey: "expressions include",
     exp.Property: "this value",
@@ -52,7 +53,6 @@ _ADVICE: Final[Mapping[str | type[exp.Expr], str]] = {
     exp.ComputedColumnConstraint: "Compute the column in CREATE TABLE ... AS SELECT",
     exp.DefaultColumnConstraint: "Leave it out, and write the values with UPDATE or INSERT",
     exp.LikeProperty: "Type CREATE TABLE ... AS SELECT ... WITH NO DATA",
-    exp.NotNullColumnConstraint: "Leave it out: each cell may be without a value",
     exp.TemporaryProperty: "Type CREATE TEMPORARY VIEW, or leave it out",
     exp.UniqueColumnConstraint: "Type PRIMARY KEY for the dimensions, or leave it out",
 }
@@ -82,3 +82,14 @@ def _others(tree: exp.Expr) -> Iterator[tuple[str | type[exp.Expr], Any]]:
             yield from (pair for pair in each.args.items() if pair[1] and pair[0] not in honoured.split())
         elif isinstance(each.parent, _DECLARATIONS) and each.arg_key != "this":
             yield type(each), each
+
+
+def require_nullable(columns: Iterable[exp.ColumnDef], dims: Collection[str] = ()) -> None:
+    """Raise ``InvalidInputError`` for NOT NULL of a column that is no dimension."""
+    for each in columns:
+        constraint = each.find(exp.NotNullColumnConstraint)
+        if constraint is not None and not constraint.args.get("allow_null") and each.name not in dims:
+            raise refused(
+                f"A column must be a dimension to be NOT NULL, got {each.name}: each cell may be without a "
+                "value. Leave it out"
+            )

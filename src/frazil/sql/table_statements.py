@@ -21,7 +21,7 @@ from frazil.arrow.target_arrays import WriteOptions, add_columns
 from frazil.errors import AlreadyExistsError, NodeNotFoundError
 from frazil.jobs.job import Job, JobResult, Tasks
 from frazil.repository.session.session import Session
-from frazil.sql.clauses import refused, require_honoured
+from frazil.sql.clauses import refused, require_honoured, require_nullable
 from frazil.sql.names import COLUMN_ORDER, TablePlace, metadata_rows
 from frazil.sql.queries import StatementViews, parts_of, with_expressions
 from frazil.sql.row_statements import RowTable, sql_type, write
@@ -125,6 +125,7 @@ def create(views: StatementViews, tree: exp.Create) -> Result:
             query = query.limit(0)
     order = views.engine.columns(views.bound_text(query))
     dims = _dims(views, schema, order, properties)
+    require_nullable(columns, dims)
     chunks = {
         name.strip(): int(size)
         for name, _, size in (each.partition("=") for each in properties.pop("chunks", "").split(","))
@@ -284,6 +285,7 @@ def _add_columns(views: StatementViews, place: TablePlace, session: Session, act
     added = [action] if isinstance(action, exp.ColumnDef) else action.expressions
     if action.find(exp.PrimaryKey, exp.PrimaryKeyColumnConstraint):
         raise refused(f"`{place.name}` must keep its dimensions, got PRIMARY KEY. Leave it out")
+    require_nullable(added)
     with views.engine.source(_nulls(added).sql(views.engine.dialect)) as source:
         fields = list(source.schema)
     table = RowTable.of(place)
