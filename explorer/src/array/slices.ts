@@ -110,17 +110,17 @@ export function chunksOf({ start, stop, step }: Box, chunkShape: Shape): number 
   }, 1);
 }
 
-/** The values of a region as rows of `y` and columns of `x`; none if another dimension has the length 0. */
-export function plane(values: Float64Array, shape: Shape, x: number, y: number): Float64Array {
-  if (!values.length) return values;
+/** The values of a region, or their places, as rows of `y` and columns of `x`; none with a length of 0. */
+export function plane(values: Float64Array | undefined, shape: Shape, x: number, y: number): Float64Array {
+  if (shape.includes(0)) return new Float64Array();
   const width = x < 0 ? 1 : nth(shape, x);
   const height = y < 0 ? 1 : nth(shape, y);
   const steps = strides(shape);
   const [across, down] = [x < 0 ? 0 : nth(steps, x), y < 0 ? 0 : nth(steps, y)];
   const cells = new Float64Array(width * height);
   for (let row = 0, at = 0; row < height; row++)
-    for (let column = 0; column < width; column++, at++)
-      cells[at] = f64(values, row * down + column * across);
+    for (let column = 0, place = row * down; column < width; column++, at++, place += across)
+      cells[at] = values ? f64(values, place) : place;
   return cells;
 }
 

@@ -107,11 +107,12 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
     const { values, shape: size, lost } = decoded;
     const reasons = [...lost, ...(before?.lost ?? [])].map(({ message }) => message);
     const common = { node: target.node, box: region, slice: own, lost: reasons };
-    const places = plane(Float64Array.from(values.keys()), size, own.x, own.y);
+    const placesIn = () => plane(undefined, size, own.x, own.y);
     if (!(values instanceof Float64Array))
-      return { ...common, values: Array.from(places, (at) => nth(values, at)), scale: NUMBERS };
+      return { ...common, values: Array.from(placesIn(), (at) => nth(values, at)), scale: NUMBERS };
     if (!(before?.values instanceof Float64Array)) {
-      const exact = decoded.exact && ((at: number): string => decoded.label(f64(places, at)));
+      const places = decoded.exact && placesIn();
+      const exact = places && ((at: number): string => decoded.label(f64(places, at)));
       return { ...common, values: plane(values, size, own.x, own.y), scale: scaleOf(decoded), exact };
     }
     const changes = values.map((_, at) => difference(decoded, before, at));
@@ -135,9 +136,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
       : undefined) ?? { snapshot, node };
   const sliceAt = (place: number): Slice =>
     playing < 0 ? slice : { ...slice, index: slice.index.with(playing, place) };
-  const ahead = aheadOf(part);
   const compare = !base && !isBrief && !isTable && slice.y >= 0 ? (query["with"] ?? "") : "";
-  const compared = async (): Promise<Target> => {
+  const otherTarget = async (): Promise<Target> => {
     const found = nodeOf(await snapshotOf(reader.repository, compare), node);
     if (found?.node.shape.join() !== node.shape.join())
       throw notFound(`The version ${compare} does not have this array with this shape.`);
@@ -147,8 +147,8 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index, bands]);
   const frameAt = (place: number, version = ""): Promise<Plane> =>
     frames.current.get(
-      `${place} ${others} ${version}`,
-      async () => load(await (version ? compared() : targetAt(place)), sliceAt(place), most),
+      `${version && playing === VERSIONS ? "" : place} ${others} ${version}`,
+      async () => load(await (version ? otherTarget() : targetAt(place)), sliceAt(place), most),
       ({ values }) => 8 * values.length,
     );
 
@@ -161,7 +161,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
         return load({ snapshot, node }, slice, most, signal);
       }
       const frame = await frameAt(at);
-      for (let step = 1; step <= ahead && step < length; step++)
+      for (let step = 1; step <= aheadOf(part, compare ? 2 : 1) && step < length; step++)
         for (const version of new Set(["", compare])) frameAt((at + step) % length, version).catch(() => 0);
       return frame;
     },
@@ -171,7 +171,7 @@ export function Data({ reader, base, start = "", isBrief = false, ...top }: Data
   const other = useLoad(
     async (signal) => {
       if (!compare || ask) return undefined;
-      const plane = isPlaying ? frameAt(at, compare) : load(await compared(), slice, most, signal);
+      const plane = isPlaying ? frameAt(at, compare) : load(await otherTarget(), slice, most, signal);
       return { name: compare, plane: await plane };
     },
     [node.path, key, ask, compare && resolve(reader.repository, compare)],

@@ -54,9 +54,9 @@ export function nodeOf(snapshot: Snapshot, { id }: ArrayNode): Target | undefine
 export const MEMORY = 64e6; // bytes of frames
 const AHEAD = 3;
 
-/** How many frames are read ahead, by the part that one shows. */
-export const aheadOf = (part: Box): number =>
-  Math.min(AHEAD, Math.max(0, Math.floor(MEMORY / (8 * product(boxShape(part)))) - 1));
+/** How many frames are read ahead, by the part that one shows, and the number of its versions. */
+export const aheadOf = (part: Box, versions: number): number =>
+  Math.min(AHEAD, Math.max(0, Math.floor(MEMORY / (8 * versions * product(boxShape(part)))) - 1));
 
 /** The limits of the colours of some of `length` frames, at most of `most`, and how many these are. */
 export async function limitsOf(length: number, most: number, valuesAt: (at: number) => Promise<unknown>) {

@@ -20,7 +20,14 @@ test("frames are read once, and the oldest ones are dropped", async () => {
     stop,
     step: stop.map(() => 1),
   }));
-  assert.deepEqual(parts.map(aheadOf), [3, 2, 0]);
+  for (const [versions, frames] of [
+    [1, [3, 2, 0]],
+    [2, [3, 0, 0]],
+  ] as const)
+    assert.deepEqual(
+      parts.map((part) => aheadOf(part, versions)),
+      frames,
+    );
 });
 
 test("colours come from frames over the whole length", () => {
