@@ -262,9 +262,14 @@ def test_a_common_table_expression_of_a_statement_that_writes(
 def test_labels_are_never_null(ice: frazil.Repository) -> None:
     run = on_duckdb(ice)
     run("USE ice")
-    run("CREATE TABLE n (x INT NOT NULL, t DOUBLE NULL, PRIMARY KEY (x))")
+    run("CREATE TABLE n (x INT NOT NULL, t DOUBLE NULL, CONSTRAINT pk PRIMARY KEY (x))")
     run("INSERT INTO n VALUES (1, NULL), (2, 0.5)")
     assert answer(run, "SELECT x, t FROM n ORDER BY x") == [(1, None), (2, 0.5)]
+    before = tips(ice)
+    run("ALTER TABLE IF EXISTS nothing ADD COLUMN q DOUBLE")
+    assert tips(ice) == before
+    run("ALTER TABLE IF EXISTS n ADD COLUMN q DOUBLE")
+    assert answer(run, "SELECT q FROM n WHERE x = 1") == [(None,)]
 
 
 @pytest.mark.parametrize(
@@ -286,6 +291,8 @@ def test_labels_are_never_null(ice: frazil.Repository) -> None:
         "CREATE TABLE n (x INT, t DOUBLE UNIQUE, PRIMARY KEY (x))",
         "CREATE TABLE n (x INT, t DOUBLE, PRIMARY KEY (x), UNIQUE (t))",
         "CREATE TABLE n (x INT, t DOUBLE, PRIMARY KEY (x), CHECK (t > 0))",
+        "CREATE TABLE n (x INT, t DOUBLE, PRIMARY KEY (x), CONSTRAINT c CHECK (t > 0))",
+        "CREATE TABLE n (x INT, t DOUBLE, PRIMARY KEY (x), CONSTRAINT c UNIQUE (t))",
         "CREATE TABLE n (a, b) AS SELECT lat, tas FROM climate",
         "CREATE TEMP TABLE n AS SELECT * FROM climate",
         "CREATE VIEW n AS SELECT * FROM climate",

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-from pyspark.errors import AnalysisException
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
@@ -33,7 +33,7 @@ class SparkSql:
 
     dialect = "spark"
     keeps_names = False
-    unknown: tuple[type[Exception], ...] = (AnalysisException,)  # ParseException is one
+    syntax_errors: tuple[type[Exception], ...] = (ParseException,)
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

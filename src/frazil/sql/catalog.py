@@ -91,7 +91,7 @@ class StatementRunner:
                 raise
             try:
                 return self.engine.run(text)
-            except self.engine.unknown:
+            except self.engine.syntax_errors:
                 raise error from None
         frame = None
         for each in statements:

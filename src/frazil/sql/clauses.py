@@ -10,7 +10,7 @@ from sqlglot import exp
 from frazil.errors import ErrorKind, InvalidInputError
 
 #: Class of a statement, or of a part of it -> the arguments of it that Frazil honours.
-_HONOURED: Final[Mapping[type[exp.Expr], str]] = {
+_CLAUSES: Final[Mapping[type[exp.Expr], str]] = {
     exp.Insert: "this expression source with_ partition by_name where overwrite",
     exp.Update: "this expressions from_ where with_",
     exp.Delete: "this where with_",
@@ -18,7 +18,7 @@ _HONOURED: Final[Mapping[type[exp.Expr], str]] = {
     exp.TruncateTable: "expressions",
     exp.Create: "this kind replace expression exists properties with_",
     exp.Drop: "tables kind exists cascade restrict purge",  # nothing depends on an array
-    exp.Alter: "this kind actions",
+    exp.Alter: "this kind actions exists",
     exp.AlterSet: "expressions",
     exp.Table: "this db catalog alias joins pivots sample version partition",
     exp.Schema: "this expressions",
@@ -28,7 +28,8 @@ _HONOURED: Final[Mapping[type[exp.Expr], str]] = {
     exp.CommentColumnConstraint: "this",
     exp.NotNullColumnConstraint: "allow_null",  # of labels; `require_nullable` checks other columns
     exp.PrimaryKeyColumnConstraint: "this",
-    exp.PrimaryKey: "expressions include",
+    exp.Constraint: "this expressions",
+    exp.PrimaryKey: "expressions include options",  # such as NOT ENFORCED
     exp.Property: "this value",
     exp.FileFormatProperty: "this",
     exp.LocationProperty: "this",
@@ -38,7 +39,7 @@ _HONOURED: Final[Mapping[type[exp.Expr], str]] = {
     exp.WithDataProperty: "no",
 }
 #: The parts of these must all be in the table.
-_DECLARATIONS: Final = (exp.Schema, exp.Properties, exp.ColumnConstraint)
+_DECLARATIONS: Final = (exp.Schema, exp.Properties, exp.ColumnConstraint, exp.Constraint)
 #: What is inside of these is no clause.
 _OPAQUE: Final = (exp.Query, exp.DataType, exp.PartitionedByProperty)
 #: Argument or class of a clause -> what to type instead.
@@ -63,7 +64,7 @@ def refused(text: str) -> InvalidInputError:
     return InvalidInputError(text, ErrorKind.NOT_ALLOWED)
 
 
-def require_honoured(tree: exp.Expr, name: str) -> None:
+def require_clauses(tree: exp.Expr, name: str) -> None:
     """Raise ``InvalidInputError`` for a clause of a statement about a table that Frazil does not honour."""
     for key, value in _others(tree):
         clause = value.sql("spark") if isinstance(value, exp.Expr) else str(key).replace("_", " ").upper()
@@ -77,7 +78,7 @@ def require_honoured(tree: exp.Expr, name: str) -> None:
 def _others(tree: exp.Expr) -> Iterator[tuple[str | type[exp.Expr], Any]]:
     """Yield the clauses that are not in the table: the argument or the class, and the value."""
     for each in tree.walk(prune=lambda node: isinstance(node, _OPAQUE)):
-        honoured = _HONOURED.get(type(each))
+        honoured = _CLAUSES.get(type(each))
         if honoured is not None:
             yield from (pair for pair in each.args.items() if pair[1] and pair[0] not in honoured.split())
         elif isinstance(each.parent, _DECLARATIONS) and each.arg_key != "this":

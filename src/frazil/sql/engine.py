@@ -20,8 +20,8 @@ class SqlEngine(Protocol):
     dialect: str
     #: Whether views may have the names that the user types, because no other session sees them.
     keeps_names: bool
-    #: Its errors for a text that is not in its SQL, or that names a table that it does not have.
-    unknown: tuple[type[Exception], ...]
+    #: Its errors that say less than those of Frazil about a text that is not in its SQL.
+    syntax_errors: tuple[type[Exception], ...]
 
     def register(self, view: str, place: TablePlace, conditions: Sequence[exp.Expr]) -> None:
         """Make the rows of a table a view. The query applies the conditions again, which name columns."""

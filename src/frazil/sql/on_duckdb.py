@@ -33,7 +33,7 @@ class DuckDbSql:
 
     dialect = "duckdb"
     keeps_names = True
-    unknown: tuple[type[Exception], ...] = (duckdb.ParserException, duckdb.CatalogException)
+    syntax_errors: tuple[type[Exception], ...] = (duckdb.ParserException, duckdb.CatalogException)
 
     def __init__(self) -> None:
         self._connection = duckdb.connect()

@@ -19,7 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from frazil.errors import InvalidInputError
-from frazil.sql.clauses import require_honoured
+from frazil.sql.clauses import require_clauses
 from frazil.sql.engine import SqlEngine
 from frazil.sql.names import Lookup, TablePlace
 
@@ -221,7 +221,7 @@ class StatementViews:
             place = self.find(table)
             if place is None:
                 continue
-            require_honoured(table, place.name)
+            require_clauses(table, place.name)
             conditions = conditions_on(table)
             self.read.append(place)
             if (

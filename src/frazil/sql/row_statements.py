@@ -23,7 +23,7 @@ from frazil.cf import missing_element_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job import Job, JobResult
 from frazil.jobs.job_run import run_job
-from frazil.sql.clauses import refused, require_honoured
+from frazil.sql.clauses import refused, require_clauses
 from frazil.sql.names import TablePlace
 from frazil.sql.queries import StatementViews, with_expressions
 from frazil.zarr_store.arrays import array_at
@@ -149,10 +149,10 @@ def _target(views: StatementViews, tree: exp.Expr, named: exp.Expr) -> RowTable 
     place = views.find(named, writes=True)
     if place is None:
         return None
-    require_honoured(tree, place.name)
+    require_clauses(tree, place.name)
     expressions = tree.args["with_"].expressions if tree.args.get("with_") else ()
-    hidden = {each.alias.lower() for each in expressions if not isinstance(tree, exp.Insert)}
-    if not named.args.get("db") and named.name.lower() in hidden:
+    aliases = {each.alias.lower() for each in expressions if not isinstance(tree, exp.Insert)}
+    if not named.args.get("db") and named.name.lower() in aliases:
         raise misfit(
             f"A common table expression must have another name than the table that a statement changes, got "
             f"`{named.name}` for both. Rename the expression"
@@ -285,7 +285,7 @@ def update(views: StatementViews, tree: exp.Update) -> JobResult | None:
         return None
     place = table.place
     name = tree.this.alias_or_name
-    values = _assigned(table, tree)
+    values = _assignments(table, tree)
     changed = [table.cast(each, column) for column, each in values.items()]
     dims = [table.cast(exp.column(each, name, quoted=True), each) for each in table.grid.dims]
     query = exp.select(*dims, *changed).from_(tree.this.copy())
@@ -303,7 +303,7 @@ def _value(value: exp.Expr) -> exp.Expr:
     return exp.Null() if is_default else value.copy()
 
 
-def _assigned(table: RowTable, tree: exp.Update) -> dict[str, exp.Expr]:
+def _assignments(table: RowTable, tree: exp.Update) -> dict[str, exp.Expr]:
     """Return the values of SET by column."""
     columns = [table.column(each.this.name) for each in tree.expressions]
     require_distinct_names(columns)
@@ -448,7 +448,7 @@ def _clause(table: RowTable, when: exp.When, given: Sequence[str], source: str) 
             if not (is_update and name in table.grid.dims)
         }
     elif isinstance(then, exp.Update):
-        values = _assigned(table, then)
+        values = _assignments(table, then)
     elif isinstance(then, exp.Insert):
         columns = (
             table.names if then.this is None else [table.column(each.name) for each in then.this.expressions]

@@ -21,7 +21,7 @@ from frazil.arrow.target_arrays import WriteOptions, add_columns
 from frazil.errors import AlreadyExistsError, NodeNotFoundError
 from frazil.jobs.job import Job, JobResult, Tasks
 from frazil.repository.session.session import Session
-from frazil.sql.clauses import refused, require_honoured, require_nullable
+from frazil.sql.clauses import refused, require_clauses, require_nullable
 from frazil.sql.names import COLUMN_ORDER, TablePlace, metadata_rows
 from frazil.sql.queries import StatementViews, parts_of, with_expressions
 from frazil.sql.row_statements import RowTable, sql_type, write
@@ -103,7 +103,7 @@ def create(views: StatementViews, tree: exp.Create) -> Result:
         return None
     if tree.kind != "TABLE":
         raise refused("A namespace is a group, which CREATE TABLE makes with its first table")
-    require_honoured(tree, place.name)
+    require_clauses(tree, place.name)
     existing = place.arrays()
     if existing and tree.args.get("exists"):
         return done(place, place.version.snapshot_id)
@@ -172,8 +172,9 @@ def _dims(
     """Return the dimensions of a new table, and take them from its properties."""
     given = [each.strip() for each in properties.pop("dims", "").split(",") if each.strip()]
     for each in schema.expressions if schema else ():
-        if isinstance(each, exp.PrimaryKey):
-            given = [one.name for one in each.expressions]
+        key = each.find(exp.PrimaryKey)
+        if key is not None:
+            given = [one.name for one in key.expressions]
         elif isinstance(each, exp.ColumnDef) and each.find(exp.PrimaryKeyColumnConstraint):
             given = [each.name]
     if not given:
@@ -222,7 +223,7 @@ def drop(views: StatementViews, tree: exp.Drop) -> Result:
         raise
     if place is None:
         return None
-    require_honoured(tree, place.name)
+    require_clauses(tree, place.name)
     if len(tree.args["tables"]) > 1:
         raise refused("DROP TABLE must name one table, got several. Type a statement for each of them")
     if place.variables:
@@ -237,14 +238,19 @@ def drop(views: StatementViews, tree: exp.Drop) -> Result:
 def alter(views: StatementViews, tree: exp.Alter) -> Result:
     """Change the name, the columns or the properties of a table."""
     is_table = tree.args["kind"] == "TABLE"
-    place = views.find(tree.this, writes=is_table)
+    try:
+        place = views.find(tree.this, writes=is_table)
+    except NodeNotFoundError:
+        if tree.args.get("exists"):
+            return table_of(table=[], snapshot_id=[])
+        raise
     if place is None:
         return None
     if not is_table:
         raise refused(
             f"ALTER {tree.args['kind']} must not name a table, got `{place.name}`. Type ALTER TABLE"
         )
-    require_honoured(tree, place.name)
+    require_clauses(tree, place.name)
     if len(tree.args["actions"]) != 1 or type(tree.args["actions"][0]) not in _ACTIONS:
         raise refused(f"ALTER TABLE must have one change that Frazil knows, got `{tree.sql('spark')}`")
     action = tree.args["actions"][0]
