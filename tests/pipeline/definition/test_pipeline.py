@@ -164,6 +164,17 @@ def test_files_that_an_unpublished_run_left_out_are_named(tmp_path: Path) -> Non
     assert [each.tag for each in tagged.status().runs] == [tag, None]
 
 
+def test_a_damaged_file_of_the_root_group(archive: Path) -> None:
+    pipeline = feed(archive, DEFINITION.replace("/weather", "/").replace("//", "/"))
+    assert pipeline.run().outcome == "published"
+    damaged(archive, 2)
+    day(archive, 3)
+    assert pipeline.run().outcome == "left-out"
+    day(archive, 4)
+    assert pipeline.run().outcome == "published"
+    assert published(archive, "/").sizes["time"] == 16
+
+
 def test_a_file_returns_to_its_earlier_contents(archive: Path) -> None:
     pipeline, path = feed(archive), archive / "t2m_1.nc"
     pipeline.run()

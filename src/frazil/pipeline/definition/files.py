@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -159,13 +159,19 @@ def newest_label(session: Session, group: str) -> str:
     return steps.label_text(values.max() if values.dtype.kind in "iuf" else values[-1])
 
 
+def _quarantine(session: Session, table: PipelineIngest) -> set[str]:
+    """Return the names in the ledger of a table of files that are left out."""
+    ledgers = [load_ledger(session, path) for path in table.groups]
+    return {ledger_name(name) for each in ledgers for name in each.url[each.quarantined].tolist()}
+
+
 def quarantined(
     session: Session,
     table: PipelineIngest,
     folder: Path,
     *,
     since: Session | None = None,
-    without: Container[str] = (),
+    without: Iterable[str] = (),
     **options: Any,
 ) -> dict[str, str]:
     """Return the reasons why the ledger of a table has files that are left out, by the names of the files.
@@ -173,18 +179,9 @@ def quarantined(
     Files that were left out in the version ``since`` are not among them, nor those whose names in the ledger
     are in ``without``.
     """
-    left_out, before = (
-        {
-            ledger_name(name)
-            for ledger in (load_ledger(each, path) for path in table.groups)
-            for name in ledger.url[ledger.quarantined].tolist()
-            if ledger_name(name) not in without
-        }
-        if each is not None
-        else set[str]()
-        for each in (session, since)
-    )
-    left_out -= before
+    left_out = _quarantine(session, table).difference(without)
+    if since is not None and left_out:
+        left_out -= _quarantine(since, table)
     try:
         urls = request_of(table, folder).files.urls if left_out else ()
     except InvalidInputError:  # no file matches now

@@ -469,10 +469,10 @@ class Pipeline:
         reports = [each.report for each in results if each.report is not None]
         left_out = {name: why for each in reports for name, why in problems_of(each).items()}
         # A run before this one may have left out files on the audit branch, and not have published them.
-        named = {ledger_name(each.url) for report in reports for each in report.fatal() if each.url}
+        names = {ledger_name(each.url) for report in reports for each in report.fatal() if each.url}
         now = Version.of(repo, branch=self.branch).session()
         for table in self.ingest:
-            left_out |= quarantined(now, table, self.folder, since=session, without=named, engine=self.engine)
+            left_out |= quarantined(now, table, self.folder, since=session, without=names, engine=self.engine)
         done = replace(
             done,
             outcome="unchanged" if published.done_before else "left-out" if left_out else "published",
@@ -520,12 +520,10 @@ class Pipeline:
 
     def _require_files(self, session: Session) -> None:
         """Raise ``InvalidInputError`` if all files of a table are left out, so that it has no arrays yet."""
+        nodes = session.workspace
         for table in self.ingest:
-            if any(
-                session.workspace.is_array(f"{path}/{name}")
-                for path in table.groups
-                for name in session.workspace.children(path)
-            ):
+            paths = (f"{each.rstrip('/')}/{name}" for each in table.groups for name in nodes.children(each))
+            if any(map(nodes.is_array, paths)):
                 continue
             if left_out := quarantined(session, table, self.folder, engine=self.engine):
                 names = some_of([f"{name}: {reason}" for name, reason in left_out.items()])
