@@ -294,8 +294,11 @@ def test_shifted_chunks_are_named_and_followed(inline: int) -> None:
 @pytest.mark.parametrize("inline", [0, 100])
 def test_equal_chunks_of_one_version_are_not_shifted(inline: int) -> None:
     """To follow them would withdraw the cells of others."""
-    chunks = frazil.ChunksConfig(deduplicate=True)
-    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=inline, chunks=chunks)
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=inline,
+        packing=frazil.PackingConfig(enabled=False),
+        chunks=frazil.ChunksConfig(deduplicate=True),
+    )
     repo = frazil.Repository.create(MemoryStorage(), config)
     for number in (3, 4):
         with repo.transaction("main", message=f"{number}") as store:
@@ -306,6 +309,24 @@ def test_equal_chunks_of_one_version_are_not_shifted(inline: int) -> None:
     assert plan.report.unresolved == ()
     assert plan.apply().ok
     assert values(repo, "t") == [[5, 5, 5, 5, 0, 0, 0, 0]] * 2
+
+
+@pytest.mark.parametrize("inline", [0, 100])
+def test_a_shift_that_leaves_an_equal_chunk_is_named(inline: int) -> None:
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=inline,
+        packing=frazil.PackingConfig(enabled=False),
+        chunks=frazil.ChunksConfig(deduplicate=True),
+    )
+    repo = frazil.Repository.create(MemoryStorage(), config)
+    for values_ in ([7, 2, 3, 0], [7, 7, 2, 3]):
+        with repo.transaction("main", message="values") as store:
+            zarr.create_array(
+                store, name="t", data=np.array(values_), chunks=(1,), compressors=None, overwrite=True
+            )
+    plan = repo.upkeep.forget({"t": 0})
+    assert "other positions" in plan.report.unresolved[0]
+    assert not plan.apply().ok
 
 
 def test_equal_bytes_of_another_array_stay() -> None:

@@ -179,11 +179,11 @@ class ManifestCut:
     certain_inline: U8 = field(default_factory=no_ids)
     near: Spans = field(default_factory=Spans)
     near_inline: U8 = field(default_factory=no_ids)
-    #: Of both: equal chunks at two positions of one version, of which none is the other one after a shift.
-    equal: Spans = field(default_factory=Spans)
-    equal_inline: U8 = field(default_factory=no_ids)
+    #: What `gone` and `near` have in common: equal chunks at two positions.
+    twins: Spans = field(default_factory=Spans)
+    inline_twins: U8 = field(default_factory=no_ids)
     #: Whether it stays, but has arrays that no version has.
-    is_of_lost_arrays: bool = False
+    has_orphans: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -200,7 +200,7 @@ class WithdrawalSurvey:
     seen: set[bytes] = field(default_factory=set)
     cut: dict[bytes, ManifestCut] = field(default_factory=dict)
     #: Manifests that no version uses, with arrays that no version has.
-    lost: set[bytes] = field(default_factory=set)
+    orphans: set[bytes] = field(default_factory=set)
     #: The ids of all nodes of the versions, uint8 (n, 8).
     nodes: U8 = field(default_factory=lambda: np.zeros((0, NODE_ID_BYTES), np.uint8))
     #: Pairs of a manifest and an array that a version reads from it, (k, 20).
@@ -304,12 +304,13 @@ class Forgetting:
             survey.seen.clear()
         uses, ids, pairs = dict[bytes, U8](), [survey.nodes], [survey.pairs]
         for id_, nodes in zip(survey.versions, tables(), strict=True):
-            every = nodes.whole()
-            uses[id_] = every.manifest_ids()
-            ids, pairs = (
-                [distinct([*parts, new])] if len(parts) > _GATHERED else [*parts, new]
-                for parts, new in ((ids, every.ids), (pairs, _pairs_of(every)))
-            )
+            uses[id_] = nodes.manifest_ids()
+            if self._selection.boxes:
+                every = nodes.whole()
+                ids, pairs = (
+                    [distinct([*parts, new])] if len(parts) > _GATHERED else [*parts, new]
+                    for parts, new in ((ids, every.ids), (pairs, _pairs_of(every)))
+                )
         survey.nodes, survey.pairs = distinct(ids), distinct(pairs)
         needed = id_list(info.table.ids()[reachable(info)])
         required = set(id_list(distinct([uses[id_] for id_ in needed])))
@@ -343,8 +344,8 @@ class Forgetting:
             survey.near_inline = distinct([survey.near_inline, part.near_inline])
             if part.references:
                 survey.cut[id_] = replace(part, live=Spans(), near=Spans())
-            elif part.is_of_lost_arrays:
-                survey.lost.add(id_)
+            elif part.has_orphans:
+                survey.orphans.add(id_)
         survey.live, survey.near = Spans.union(live), Spans.union(near)
         changed = id_matrix(list(survey.cut))
         new = [id_ for id_, ids in uses.items() if among(ids, changed).any()]
@@ -395,11 +396,11 @@ class Forgetting:
             manifest = with_read_statistics(self._storage, manifest)
         pairs = [(node, each) for node, table in manifest.arrays.items() for each in (table, *table.others)]
         cuts = {node: survey.cuts[node].in_manifest(id_) for node in manifest.arrays if node in survey.cuts}
-        lost = self._lost(survey, id_, manifest, is_used=is_used)
+        orphans = self._orphans(survey, id_, manifest, is_used=is_used)
         masks = [self._masks(survey, cuts.get(node), table) for node, table in pairs]
         certain = np.concatenate([np.zeros(0, np.bool_), *(all_ for all_, _ in masks)])
         for (node, _), (all_, partly) in zip(pairs, masks, strict=True):
-            if node in lost:
+            if node in orphans:
                 all_[:], partly[:] = all_ | partly, False
         written: dict[bytes, ChunkTable] = {}
         for (node, table), (_, partly) in zip(pairs, masks, strict=True):
@@ -407,16 +408,16 @@ class Forgetting:
                 partly[rows], written[node] = self._partial.written(table, rows, cuts[node], writes=writes)
         whole = table_of(manifest)
         gone = np.concatenate([np.zeros(0, np.bool_), *(all_ | partly for all_, partly in masks)])
-        own, is_lost = (
+        has_cut, is_orphan = (
             np.concatenate([gone[:0], *(np.full(len(table), node in nodes) for node, table in pairs)])
-            for nodes in (cuts, lost if is_used else ())
+            for nodes in (cuts, orphans if is_used else ())
         )
-        removed = gone | is_lost
-        spans = survey.files.spans(whole, ~removed), survey.files.spans(whole, gone)
-        stays = ~removed & own
+        removal = gone | is_orphan
+        spans = survey.files.spans(whole, ~removal), survey.files.spans(whole, gone)
+        stays = ~removal & has_cut
         near, near_inline = survey.files.spans(whole, stays), inline_digests(whole, stays)
-        if not removed.any():
-            return ManifestCut(*spans, near=near, near_inline=near_inline, is_of_lost_arrays=bool(lost))
+        if not removal.any():
+            return ManifestCut(*spans, near=near, near_inline=near_inline, has_orphans=bool(orphans))
         foreign = np.unique(whole.source[gone & (whole.kind == ChunkKind.VIRTUAL)])
         sources = self._context.virtual.urls(whole.foreign.locations.take(foreign).texts())
         left: dict[bytes, ChunkTable] = {}
@@ -424,7 +425,7 @@ class Forgetting:
             # References with another number of coordinates are of no array. Unused sources have bytes.
             rest = replace(table.select_chunks(~(all_ | partly)), others=()).prune().compact()
             rest = ChunkTable.merge_tables([rest, written[node]]) if partly.any() else rest
-            if len(rest) and table is manifest.arrays[node] and node not in lost:
+            if len(rest) and table is manifest.arrays[node] and node not in orphans:
                 left[node] = rest
         stored = list[NewManifest]()
         if left:
@@ -439,7 +440,7 @@ class Forgetting:
             id_matrix([each.ref.id for each in stored]),
             inline,
             tuple(sources),
-            int(removed.sum()),
+            int(removal.sum()),
             sum(int(partly.sum()) for _, partly in masks),
             survey.files.spans(whole, certain),
             inline_digests(whole, certain),
@@ -449,17 +450,19 @@ class Forgetting:
             inline[among(inline, near_inline)],
         )
 
-    def _lost(self, survey: WithdrawalSurvey, id_: bytes, manifest: Manifest, *, is_used: bool) -> set[bytes]:
+    def _orphans(
+        self, survey: WithdrawalSurvey, id_: bytes, manifest: Manifest, *, is_used: bool
+    ) -> set[bytes]:
         """Return the arrays of a manifest that no version reads from it, and that may be of the data."""
         if not self._selection.boxes or not manifest.arrays:
             return set()
         nodes = id_matrix(list(manifest.arrays), NODE_ID_BYTES)
-        is_lost = ~among(nodes, survey.nodes)
+        is_orphan = ~among(nodes, survey.nodes)
         if is_used and len(nodes) > 1:
             pairs = id_matrix([id_ + node for node in manifest.arrays], _PAIR_BYTES)
             has_data = np.array([node in survey.cuts for node in manifest.arrays])
-            is_lost |= has_data & ~among(pairs, survey.pairs)
-        return set(id_list(nodes[is_lost]))
+            is_orphan |= has_data & ~among(pairs, survey.pairs)
+        return set(id_list(nodes[is_orphan]))
 
     def _masks(self, survey: WithdrawalSurvey, cut: ArrayCut | None, table: ChunkTable) -> tuple[Mask, Mask]:
         """Return which references are in the data, and which are of chunks that are partly in them."""
@@ -504,11 +507,16 @@ class Forgetting:
         erased = Spans.union([unused, data.select(is_live[files.owners(data)])])
         packs, spans = files.in_files(erased)
         cuts = survey.cut.values()
-        equal = Spans.union(each.equal for each in cuts)
-        moved, moved_spans = files.in_files(gone.common(survey.near).without(equal))
+        # A chunk was shifted if a version has it at its old position only. Others have been equal from the
+        # beginning, such as constants.
+        twins = Spans.union(each.twins for each in cuts)
+        twins = twins.without(Spans.union(each.gone.without(each.twins) for each in cuts))
+        moved, moved_spans = files.in_files(gone.common(survey.near).without(twins))
         inline = distinct([each.inline for each in cuts])
         is_moved = among(inline, survey.near_inline)
-        is_moved &= ~among(inline, distinct([each.equal_inline for each in cuts]))
+        is_moved &= among(
+            inline, distinct([each.inline[~among(each.inline, each.inline_twins)] for each in cuts])
+        )
         chunks = listing.ids[had_data & ~is_live]
         return Removal(
             key,
@@ -519,7 +527,7 @@ class Forgetting:
             chunks=chunks,
             packs=packs,
             spans=spans,
-            unused=np.concatenate([listing.ids[has_unused], id_matrix(sorted(survey.lost))]),
+            unused=np.concatenate([listing.ids[has_unused], id_matrix(sorted(survey.orphans - survey.seen))]),
             moved=moved,
             moved_spans=moved_spans,
             inline=inline,
