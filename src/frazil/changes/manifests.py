@@ -272,8 +272,10 @@ class KeyWindows:
         return starts
 
 
-#: The limits of a manifest that several arrays share: references of one array, and bytes of all arrays.
+#: The limits of a manifest that several arrays share: references and chunk files of one array, and bytes of
+#: all arrays.
 _SHARED_REFS: Final = 1000
+_SHARED_FILES: Final = 64
 _SHARED_BYTES: Final = 1 << 20
 #: About the bytes of a reference.
 _REF_BYTES: Final = 32
@@ -437,7 +439,8 @@ def _chunk_files(tables: list[ChunkTable]) -> bytes | None:
     is_native = table.kind == ChunkKind.NATIVE
     if not (is_native | (table.kind == ChunkKind.INLINE)).all():
         return None
-    return b"".join(sorted(set(id_list(table.chunk_ids[np.unique(table.source[is_native])]))))
+    rows = np.unique(table.source[is_native])
+    return b"".join(sorted(set(id_list(table.chunk_ids[rows])))) if len(rows) <= _SHARED_FILES else None
 
 
 def _inline_bytes(table: ChunkTable) -> int:

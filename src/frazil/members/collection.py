@@ -457,10 +457,11 @@ class Collection:
     def _write(self, session: Session, replaces: bool, member: _Member) -> dict[str, Any]:
         """Write the group of a member. Return its row."""
         dataset, name = member.dataset, member.name
-        if taken := sorted(member.columns.keys() & _COLUMNS.keys()):
+        if names := sorted(member.columns.keys() & _COLUMNS.keys()):
             raise InvalidInputError(
-                f"values of other columns must not be named {', '.join(_COLUMNS)}, got `{taken[0]}`. The "
-                "dataset and the arguments `name`, `bbox`, `time` and `crs` decide these columns"
+                f"values of other columns must not be named {', '.join(_COLUMNS)}, got `{names[0]}`. The "
+                "dataset and the arguments `name`, `bbox`, `time` and `crs` decide these columns. Rename "
+                "such a property of an item"
             )
         path, above = _path_of(self._path, name), name.split("/")[:-1]
         parents = {"/".join(above[: end + 1]) for end in range(len(above))}
@@ -672,8 +673,8 @@ class Collection:
         """
         own, properties = stac.arguments_of(item)
         message = columns.pop("message", None)
-        given = _Member.of({"dataset": dataset, **own, **columns})
-        member = replace(given, columns={**properties, **given.columns})
+        member = _Member.of({"dataset": dataset, **own, **columns})
+        member = replace(member, columns={**properties, **member.columns})
         return self._change([member], False, message or f"Add {member.name} to {self._path}")
 
     # ---- internal

@@ -484,7 +484,7 @@ class BlockRun:
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=is_float):
                 return
         self.changed.add(new.path)
-        if existing is None or not self.view.is_refresh:
+        if existing is None or existing.ndim != new.ndim or not self.view.is_refresh:
             create_array(session, self.view.session, coordinate.old, new)
         else:  # definitions that read it find it by the id of its node, also after a move
             session.workspace.delete_refs(new.path, session.chunk_table(new.path).index)

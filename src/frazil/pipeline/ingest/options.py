@@ -383,8 +383,8 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
         )
     if twice := [url for url, count in Counter(urls).items() if count > 1]:
         raise InvalidInputError(f"source must name each file once, got {twice[0]} twice")
-    if odd := [url for url in urls if url.encode(errors="replace").decode() != url]:
-        raise InvalidInputError(f"the names of files must be UTF-8, got {odd[0]!r}. Rename this file")
+    if wrong := [url for url in urls if url.encode(errors="replace").decode() != url]:
+        raise InvalidInputError(f"the names of files must be UTF-8, got {wrong[0]!r}. Rename this file")
     return SourceFiles(tuple(urls), dim, position, keys, validators)
 
 

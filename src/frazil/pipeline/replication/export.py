@@ -155,7 +155,8 @@ def _netcdf_encoding(variable: xr.Variable) -> dict[str, Any]:
     if fill is None and is_unsigned is not None and dtype.kind in "iu":  # xarray applies it with a fill value
         del encoding["_Unsigned"]
         encoding["dtype"] = np.dtype(f"{'u' if is_unsigned else 'i'}{dtype.itemsize}")
-    if fill is not None and str(encoding.get("missing_value", fill)) != str(fill):
+    markers = np.asarray(encoding.get("missing_value", fill)).ravel().tolist()
+    if fill is not None and any(each != fill and each == each for each in markers):
         del encoding["missing_value"]  # both mean a missing value, and xarray writes only one of them
     return encoding
 
