@@ -51,6 +51,18 @@ def test_versions_times_texts_and_missing_values(run: Any, own: Path) -> None:
     assert "deep/inner" in run(["sql", "ice@v1", joined], status=1)
 
 
+def test_statements_that_write(run: Any, own: Path) -> None:
+    for statement in (
+        "create table new (x int not null, t double, primary key (x))",
+        "insert into new values (1, 0.5), (2, null)",
+        "update new set t = 7 where x = 2",
+        "delete from new where x = 1",
+    ):
+        run(["sql", "ice", statement])
+    answer = json.loads(run(["sql", "ice", "select x, t from new order by x", "--json"]))
+    assert answer == [{"x": 1, "t": None}, {"x": 2, "t": 7.0}]
+
+
 def test_columns_with_one_name_have_their_own_keys(run: Any) -> None:
     query = "select 1 as x, 2 as x, 3 as x_1, 4 as x"
     assert json.loads(run(["sql", "ice", query, "--json"])) == [{"x": 1, "x_1": 2, "x_1_1": 3, "x_2": 4}]

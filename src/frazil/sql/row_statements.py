@@ -207,7 +207,7 @@ def insert(views: StatementViews, tree: exp.Insert) -> JobResult | None:
     source = _aliased(query, _SOURCE, columns)
     values = {each: exp.column(each, _SOURCE, quoted=True) for each in columns} | fixed
     rows = exp.select(*(table.cast(each.copy(), name) for name, each in values.items())).from_(source)
-    where = tree.args.get("where")
+    where = tree.args.get("where") or None  # the oldest sqlglot has False
     if not tree.args.get("overwrite") and where is None:
         rows = rows.select(exp.alias_(exp.true(), ABSENT))
         return write(views, place, rows, WriteOptions(), f"INSERT INTO `{place.name}`")

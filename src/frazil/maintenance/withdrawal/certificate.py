@@ -155,7 +155,7 @@ class WithdrawalCertificate(Record, shown_as="ops.WithdrawalCertificate"):
         what: The data in words.
         written_at: When the withdrawal ended; None if it was interrupted.
         checked_at: When the storage was read for this certificate.
-        snapshots: The id of each version with the data, and the id of the version that replaced it.
+        snapshots: The id of each version that was replaced, and the id of the version that replaced it.
         counts: How much was removed: ``references``, ``chunk_files``, ``packs`` with zeros,
             ``inline_chunks``, ``bytes_removed`` from chunk files; and ``bytes_shared``, which stay because
             references outside of the data use them.

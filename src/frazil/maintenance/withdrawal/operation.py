@@ -114,7 +114,8 @@ class Withdrawal(Record, shown_as="ops.Withdrawal"):
     Attributes:
         what: The data in words.
         arrays: The paths of the arrays, in all versions.
-        versions: The id of each version with the data.
+        versions: The id of each version that gets a new one: with the data, or with another array of a
+            manifest that has them.
         branches: The branches with such a version in their history.
         tags: The tags with such a version in their history.
         backups: The backups of ``repo`` that name such a version.
