@@ -34,6 +34,15 @@ SECRET = 0x5EC2E7A5_00000000
 _FRAME = b"\x28\xb5\x2f\xfd"
 
 
+def deduplicating(inline: int) -> frazil.RepositoryConfig:
+    """Equal chunks of more than ``inline`` bytes are one file."""
+    return frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=inline,
+        packing=frazil.PackingConfig(enabled=False),
+        chunks=frazil.ChunksConfig(deduplicate=True),
+    )
+
+
 def secret(count: int, first: int = 1) -> np.ndarray[Any, Any]:
     return np.arange(first, first + count, dtype="i8") + SECRET
 
@@ -294,12 +303,7 @@ def test_shifted_chunks_are_named_and_followed(inline: int) -> None:
 @pytest.mark.parametrize("inline", [0, 100])
 def test_equal_chunks_of_one_version_are_not_shifted(inline: int) -> None:
     """To follow them would withdraw the cells of others."""
-    config = frazil.RepositoryConfig(
-        inline_chunk_threshold_bytes=inline,
-        packing=frazil.PackingConfig(enabled=False),
-        chunks=frazil.ChunksConfig(deduplicate=True),
-    )
-    repo = frazil.Repository.create(MemoryStorage(), config)
+    repo = frazil.Repository.create(MemoryStorage(), deduplicating(inline))
     for number in (3, 4):
         with repo.transaction("main", message=f"{number}") as store:
             zarr.create_array(
@@ -313,12 +317,7 @@ def test_equal_chunks_of_one_version_are_not_shifted(inline: int) -> None:
 
 @pytest.mark.parametrize("inline", [0, 100])
 def test_a_shift_that_leaves_an_equal_chunk_is_named(inline: int) -> None:
-    config = frazil.RepositoryConfig(
-        inline_chunk_threshold_bytes=inline,
-        packing=frazil.PackingConfig(enabled=False),
-        chunks=frazil.ChunksConfig(deduplicate=True),
-    )
-    repo = frazil.Repository.create(MemoryStorage(), config)
+    repo = frazil.Repository.create(MemoryStorage(), deduplicating(inline))
     for values_ in ([7, 2, 3, 0], [7, 7, 2, 3]):
         with repo.transaction("main", message="values") as store:
             zarr.create_array(
@@ -330,12 +329,7 @@ def test_a_shift_that_leaves_an_equal_chunk_is_named(inline: int) -> None:
 
 
 def test_equal_bytes_of_another_array_stay() -> None:
-    config = frazil.RepositoryConfig(
-        inline_chunk_threshold_bytes=0,
-        packing=frazil.PackingConfig(enabled=False),
-        chunks=frazil.ChunksConfig(deduplicate=True),
-    )
-    repo = frazil.Repository.create(storage := MemoryStorage(), config)
+    repo = frazil.Repository.create(storage := MemoryStorage(), deduplicating(0))
     with repo.transaction("main", message="first") as store:
         create(store, "t", secret(4), (4,))
         create(store, "copy", secret(4), (4,))
