@@ -396,6 +396,7 @@ def test_tags_and_retention(archive: Path) -> None:
     assert len(times) == 1
     assert pipeline.run().tag == second.tag
     assert repo.list_tags() == {first.tag, second.tag}
+    assert pipeline.status().runs[0].tag == second.tag
     is_up_to_date(archive, 0, 1, 2)
 
 

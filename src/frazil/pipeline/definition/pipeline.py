@@ -326,11 +326,11 @@ class Pipeline:
             ahead = lineage_graph(repo, branch=audit, jobs_only=False).steps
             ahead = tuple(each for each in ahead if each.snapshot_id not in known)
             runs[:0] = self._runs(ahead, is_published=False)
-        tags = set(repo.list_tags())
+        tags = sorted(repo.list_tags()) if self.tag else []
         for at, run in enumerate(runs[:_RUNS]):
             name = run.written_at.strftime(self.tag or "") if run.written_at else ""
-            if name in tags and repo.lookup_tag(name) == run.snapshot_id:
-                runs[at] = replace(run, tag=name)
+            own = (each for each in tags if each == name or each.startswith(f"{name}."))  # as in `_tag`
+            runs[at] = replace(run, tag=next((e for e in own if repo.lookup_tag(e) == run.snapshot_id), None))
         return PipelineStatus(
             self.name,
             info.id,
