@@ -260,6 +260,25 @@ def test_two_drivers_of_one_job(repo: frazil.Repository) -> None:
     is_right(repo)
 
 
+@dataclass(frozen=True)
+class Twice:
+    """An engine that runs each task of two drivers at one time: both are first attempts."""
+
+    resumable: bool = True
+
+    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        for message in tasks:
+            first = task(shared, message)
+            assert task(shared, message) == first
+            yield first
+
+
+def test_two_drivers_merge_the_same_results(repo: frazil.Repository) -> None:
+    """What one driver stages for a later round refers to the results of an earlier round of the other."""
+    run_job(counting(repo), Twice())
+    is_right(repo)
+
+
 def test_two_drivers_begin_at_one_moment(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one goes on from the first one's plan, and leaves it and its lease in peace."""
     put = Folder.put
