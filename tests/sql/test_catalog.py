@@ -47,6 +47,7 @@ def on_duckdb(ice: frazil.Repository, engine: DuckDbSql | None = None) -> Run:
 def run(request: pytest.FixtureRequest, ice: frazil.Repository) -> Run:
     if request.param == "duckdb":
         return on_duckdb(ice)
+    pytest.importorskip("pyspark")
     from frazil.spark import Catalog
 
     return Catalog(request.getfixturevalue("spark"), {"ice": ice}).sql
@@ -58,6 +59,7 @@ def is_spark(run: Run) -> bool:
 
 def test_the_work_of_an_analyst(run: Run, ice: frazil.Repository, tmp_path: Path) -> None:
     """Two tables, a join, a correction, a look at last week, a late file, and the way back, by pandas."""
+    pytest.importorskip("datasketches", reason="CALL needs the extra `pipeline`")
     hours = pd.date_range("2024-03-01", periods=48, freq="h")
     rng = np.random.default_rng(5)
     readings = xr.Dataset(
