@@ -878,6 +878,47 @@ def test_changes_of_what_values_mean_are_named(tmp_path: Path, repo: frazil.Repo
     assert contents(repo, decode_cf=False).n.attrs == {**limits, "valid_max": 300}
 
 
+UTM: dict[str, Any] = {
+    "grid_mapping_name": "transverse_mercator",
+    "longitude_of_central_meridian": 15.0,
+    "standard_parallel": [50.0, 60.0],
+    "crs_wkt": "PROJCS[33]",
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"longitude_of_central_meridian": 21.0}, {"standard_parallel": [50.0, 61.0]}, {"semi_major_axis": 6e6}],
+)
+def test_a_grid_of_another_projection_is_refused(
+    tmp_path: Path, repo: frazil.Repository, change: dict[str, Any]
+) -> None:
+    """The places in x and y are the same numbers in neighbouring zones."""
+    days = [
+        numbers(at, [1, 2], grid_mapping="crs").assign(crs=((), 0, attrs))
+        for at, attrs in enumerate(
+            [UTM, {**UTM, "crs_wkt": "PROJCRS[33]", "comment": "a later WKT"}, {**UTM, **change}]
+        )
+    ]
+    paths = save(tmp_path, *days)
+    name = next(iter(change))
+    with pytest.raises(IcechunkError, match=rf"attributes: .*002\.nc: {name} of crs must be"):
+        add(repo, paths)
+    add(repo, paths[:2])
+    with pytest.raises(IcechunkError, match=f"{name} of `/feed/crs` must be"):
+        add(repo, paths[2:])
+    assert contents(repo).sizes["time"] == 2
+
+
+def test_a_grid_with_another_wkt_is_refused(tmp_path: Path, repo: frazil.Repository) -> None:
+    days = [
+        numbers(at, [1, 2], grid_mapping="crs").assign(crs=((), 0, {"crs_wkt": f"LOCAL_CS[{at}]"}))
+        for at in range(2)
+    ]
+    with pytest.raises(IcechunkError, match="crs_wkt of crs must be"):
+        add(repo, save(tmp_path, *days))
+
+
 TEXTS, FLAGS = np.array([["a", "b"]], object), np.array([[True, False]])
 
 

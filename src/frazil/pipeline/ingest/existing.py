@@ -41,7 +41,6 @@ from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, scalar_time
 from frazil.pipeline.ingest.families import FileFamily
 from frazil.pipeline.ingest.inspection import (
     COMPARED,
-    MEANING,
     MISSING,
     PACKING,
     Inspection,
@@ -50,6 +49,7 @@ from frazil.pipeline.ingest.inspection import (
     calendar_of,
     codecs_text,
     decoding,
+    meaningful,
     native,
 )
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
@@ -322,7 +322,11 @@ def matched_array(
     if not (is_time(attrs.get("units")) and is_time(target.attrs.get("units"))):
         compared += [("dtype", native(array.dtype), native(target.dtype))] * (not is_wider)
         compared += [("units", attrs.get("units"), target.attrs.get("units"))]
-    names = {*PACKING, *MEANING} - {"units", "_FillValue"} - {*(MISSING if is_wider else ())}
+    names = (
+        {*PACKING, *meaningful(attrs), *meaningful(target.attrs)}
+        - {"units", "_FillValue"}
+        - {*(MISSING if is_wider else ())}
+    )
     if calendar_of(attrs) == calendar_of(target.attrs) or not is_time(attrs.get("units")):
         names.discard("calendar")  # without units it is that of another variable
     compared += [(name, attrs.get(name), target.attrs.get(name)) for name in sorted(names)]

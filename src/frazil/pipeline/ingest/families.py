@@ -32,7 +32,6 @@ from frazil.jobs.progress import brief
 from frazil.pipeline.ingest.inspection import (
     ANY,
     GREGORIAN,
-    MEANING,
     MISSING,
     PACKING,
     FileLayout,
@@ -42,6 +41,7 @@ from frazil.pipeline.ingest.inspection import (
     calendar_of,
     differences,
     meaning,
+    meaningful,
     native,
     value_differences,
     with_attributes,
@@ -260,7 +260,7 @@ def family_notes(
                 continue
             attrs, others = variable.attrs, stored.get(name, family.layout.variables[name]).attrs
             # Attributes that change the meaning of the numbers are problems.
-            for at in sorted((attrs.keys() | ({*others} & {*SENSE})) - {*MEANING, *PACKING}):
+            for at in sorted((attrs.keys() | ({*others} & {*SENSE})) - {*meaningful(attrs), *PACKING}):
                 if repr(attrs.get(at)) == repr(others.get(at)):
                     continue
                 if at in SENSE:

@@ -263,6 +263,21 @@ MEANING: Final = (
 )
 
 
+def meaningful(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the attributes that change the meaning of a variable, also of a grid mapping: its parameters.
+
+    The parameters of a projection are numbers. The texts of WKT count without them: producers change its
+    words, and not the projection.
+    """
+    if attrs.keys().isdisjoint(("grid_mapping_name", "crs_wkt", "spatial_ref")):
+        return MEANING
+    texts = ("grid_mapping_name",) if "grid_mapping_name" in attrs else ("crs_wkt", "spatial_ref")
+    numbers = (
+        name for name, value in attrs.items() if ":" not in name and isinstance(value, int | float | list)
+    )
+    return *MEANING, *texts, *sorted({*numbers} - {*MEANING})
+
+
 def effect_of(variable: VariableSchema, attribute: str) -> Any:
     """Return an attribute, None without it. NaN as a missing value of floats has no effect: None, too."""
     value = variable.attrs.get(attribute)
@@ -276,7 +291,7 @@ def meaning(layout: FileLayout) -> tuple[Any, ...]:
         converted = layout.is_converted(name)
         attrs = {
             each: value
-            for each in MEANING
+            for each in meaningful(variable.attrs)
             if (value := effect_of(variable, each)) is not None and not (converted and each in MISSING)
         }
         dtype = "number" if converted else native(variable.dtype)
@@ -320,7 +335,7 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
         if not converted and dtypes[0] != dtypes[1]:
             kind = "dtype" if all(each.kind in "iuf" for each in dtypes) else "mixed"
             result.append((kind, f"{name} must be {dtypes[1]}, as in most files, got {dtypes[0]}"))
-        for attribute in MEANING:
+        for attribute in dict.fromkeys((*meaningful(variable.attrs), *meaningful(other.attrs))):
             # A Gregorian calendar of times is an own attribute of a file, and no part of its layout.
             values = effect_of(variable, attribute), effect_of(other, attribute)
             if attribute == "calendar":

@@ -121,7 +121,8 @@ TABLE: Final[dict[str, ProblemKind]] = {
     ),
     "units": ProblemKind("other units or another calendar, which change the meaning of the numbers"),
     "attributes": ProblemKind(
-        "other attributes that change what values are or which are valid; fatal for missing values and flags",
+        "other attributes that change what values are or which are valid; fatal for missing values, flags, "
+        "and projections",
         remedy=Remedy(
             "{} also converts missing values, {} makes files alike",
             (argument(allow={"dtype"}), argument(preprocess=...)),
