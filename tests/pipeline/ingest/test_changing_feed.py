@@ -919,6 +919,31 @@ def test_a_grid_with_another_wkt_is_refused(tmp_path: Path, repo: frazil.Reposit
         add(repo, save(tmp_path, *days))
 
 
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        (day(1, "t"), 0),  # other values
+        (day(1, "t").isel(time=[1]), 1),  # a step less
+        (day(3, "t"), 2),  # other times
+        (xr.concat([day(1, "t"), day(2, "t")], "time"), 0),  # more steps
+    ],
+)
+def test_labels_that_a_changed_file_has_no_more_are_named(
+    tmp_path: Path, repo: frazil.Repository, later: xr.Dataset, left: int
+) -> None:
+    paths = save(tmp_path, day(0, "t"), day(1, "t"))
+    add(repo, paths)
+    (later + 0.5).to_netcdf(paths[1], engine="h5netcdf", unlimited_dims=["time"])
+    new = save(tmp_path, day(8, "t"))
+    result = add(repo, [*paths, *new], on_change="rewrite", allow={"hole"})
+    notes = [each.message for each in result.report.notes if each.kind == "stale"]
+    assert len(notes) == (left > 0)
+    assert all(each.startswith(f"{left} label") for each in notes)
+    assert repo.lookup_snapshot(result.snapshot_id).metadata["frazil_ingest"].get("changes", []) == notes
+    again = add(repo, [*paths, *new], on_change="rewrite")
+    assert again.done_before
+
+
 TEXTS, FLAGS = np.array([["a", "b"]], object), np.array([[True, False]])
 
 

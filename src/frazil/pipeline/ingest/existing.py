@@ -449,10 +449,11 @@ _FORMS: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
     "size": ("i", ()),
     "validator": ("u", (16,)),
     "quarantined": ("b", ()),
+    "steps": ("i", ()),
 }
 #: The columns that earlier releases do not write.
-_LATER: Final = ("contents", "validator")
-#: The memory of a ledger is 73 bytes for each file, and its URL.
+_LATER: Final = ("contents", "validator", "steps")
+#: The memory of a ledger is 81 bytes for each file, and its URL.
 _MOST_FILES: Final = 1 << 26
 
 
@@ -463,6 +464,7 @@ class Ledger:
     ``url`` are the names of files by `ledger_name`. In ledgers of earlier releases, local files have paths.
     ``concat_dim`` is the dimension in which they follow each other, ``unlimited`` are the unlimited
     dimensions of the files, ``variables`` the data variables that were ingested from each file, None for all.
+    ``steps`` are the steps that each file has in this dimension, 0 if they are not known.
     ``function`` is the name and the hash of the function that has changed the files, None without one.
     """
 
@@ -472,6 +474,7 @@ class Ledger:
     size: NDArray[np.int64]
     validator: NDArray[np.uint8]
     quarantined: NDArray[np.bool_]
+    steps: NDArray[np.int64]
     concat_dim: str | None = None
     unlimited: tuple[str, ...] = ()
     variables: frozenset[str] | None = None
@@ -501,6 +504,18 @@ class Ledger:
             values[rows[rows >= 0]] = name == "quarantined"
         return replace(self, **columns)
 
+    def labels_left(self, inspection: Inspection, files: NDArray[np.bool_], growth: int) -> int:
+        """Return how many labels of changed files stay that they have no more: at least this many.
+
+        ``files`` is a mask, and ``growth`` is by how much they lengthen the dimension. 0 if the ledger does
+        not know the steps of a changed file.
+        """
+        rows = self.rows_of(inspection.chosen_urls(files))
+        before, is_known = np.append(self.steps, 0)[rows], np.append(self.steps > 0, True)[rows]
+        before = np.where(np.append(self.quarantined, False)[rows], 0, before)
+        more = int(inspection.length[files].sum() - before.sum())
+        return max(0, growth - more) if is_known.all() else 0
+
     def after(
         self,
         request: IngestRequest,
@@ -526,6 +541,7 @@ class Ledger:
             ("size", inspection.size[recorded]),
             ("validator", _with_fingerprint(inspection.validator, inspection.fingerprint)[recorded]),
             ("quarantined", rejected[recorded]),
+            ("steps", inspection.length[recorded]),
         ):
             old: NDArray[Any] = getattr(self, name)
             dtype = values.dtype if name == "url" else old.dtype
@@ -606,6 +622,7 @@ EMPTY: Final = Ledger(
     np.empty(0, np.int64),
     np.empty((0, 16), np.uint8),
     np.empty(0, np.bool_),
+    np.empty(0, np.int64),
 )
 
 
@@ -653,8 +670,12 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
             isinstance(texts, list) and all(isinstance(each, str) for each in texts)
         ):
             raise _damaged(path, f"the attribute {name} must be as Frazil writes it, got {str(value)[:80]}")
+    count, later = len(columns["url"]), {}
+    for name in _LATER:
+        kind, more = _FORMS[name]
+        later[name] = np.zeros((count, *more), np.int64 if kind == "i" else np.uint8)
     return Ledger(
-        **{**{name: np.zeros_like(columns["fingerprint"]) for name in _LATER}, **columns},
+        **{**later, **columns},
         concat_dim=concat_dim,
         unlimited=tuple(unlimited or ()),
         variables=None if variables is None else frozenset(variables),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.cf_times import is_time
-from frazil.display import Shown
+from frazil.display import Shown, counted
 from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, engine_of
@@ -553,8 +553,14 @@ def plan_ingest(
         fatal = request.on_change == "fail"
         if request.on_change != "rewrite":
             problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(mask)]
+    accepted, axis = dataset.members, change.axis
+    if axis is not None and (changed & accepted).any():
+        left = ledger.labels_left(inspection, accepted, axis.length - len(axis.old))
+        text = (
+            f"{counted(left, 'label')} of {dataset.dim} that changed files had before stay, with their values"
+        )
+        problems += [Problem("stale", text, fatal=False)] * bool(left)
     report = Report(dataset, (*problems, *gaps, *notes(dataset, among)), int(unchanged.sum()))
-    accepted = dataset.members
     rejected = among & ~accepted & ~unchanged & ~changed
     if request.on_problem == "fail":
         left_out = (Problem("target", "would be left out", url) for url in inspection.chosen_urls(rejected))

@@ -167,6 +167,7 @@ TABLE: Final[dict[str, ProblemKind]] = {
         "a file that was ingested before, with other contents or another modification time",
         remedy=Remedy("{} replaces the values, 'ignore' keeps them", (argument(on_change="rewrite"),)),
     ),
+    "stale": ProblemKind("labels that changed files had before, and have no more: they stay"),
     "types": ProblemKind("variables or attributes of types that no array can hold: they are left out"),
     "preprocess": ProblemKind("the function `preprocess` failed, or has changed the file"),
     "renamed": ProblemKind("variables or dimensions that get other names"),
@@ -181,7 +182,10 @@ TABLE: Final[dict[str, ProblemKind]] = {
     "target": ProblemKind("a file that does not fit the group in the repository"),
 }
 #: The kinds of notes on what makes the dataset differ from the files. A commit names them.
-CHANGES: Final = ("preprocess", "renamed", "dates", "converted", "variables", "dtype", "attributes", "grown")
+CHANGES: Final = (
+    *("preprocess", "renamed", "dates", "converted", "variables"),
+    *("dtype", "attributes", "grown", "stale"),
+)
 #: The meaning of each kind of problem.
 KINDS: Final[dict[str, str]] = {name: kind.meaning for name, kind in TABLE.items()}
 #: The kinds that ``allow`` tolerates.
