@@ -613,7 +613,8 @@ def _require_own(edited: Sequence[str]) -> None:
     if edited:
         raise SessionStateError(
             f"a refresh must not replace changes of others, got `{edited[0]}`, which was changed after its "
-            "computation. Pass edits='overwrite' to compute the changed chunks again, or `paths` without it"
+            "computation. Pass edits='overwrite' (`frazil refresh --overwrite-edits`) to compute the changed "
+            "chunks again, or `paths` without it"
         )
 
 
