@@ -30,7 +30,7 @@ def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
     report = repo.upkeep.doctor()
     assert report.ok
     assert report.checks == tuple(doctor.CHECKS)
-    assert str(report) == "no findings in 14 checks\n"
+    assert str(report) == "no findings in 15 checks\n"
     assert "checks" in repr(report)
 
 

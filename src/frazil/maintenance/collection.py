@@ -52,6 +52,8 @@ from frazil.maintenance.backups import (
 )
 from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, with_unions
 from frazil.maintenance.plan import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
+from frazil.maintenance.verification.repo_state import check_latest
+from frazil.remedies import call
 from frazil.repository.catalog.backup_rules import named
 from frazil.repository.catalog.collection_guard import (
     LEASES,
@@ -179,6 +181,16 @@ class Sweeper:
                 f"{self._last}. The repository is complete. Collect garbage again when the storage works",
                 kind=ErrorKind.GC_DELETES_FAILING,
             ) from self._last
+
+
+def _require_latest(context: Context) -> None:
+    """Check that ``repo`` has the latest state: a collection would delete the commits that it lacks."""
+    for each in check_latest(context):
+        raise FormatError(
+            f"the file `{REPO}` must have the latest state, but {each.detail}. A collection would delete the "
+            "files of later commits",
+            check=each.check,
+        ).with_remedy("`{}` shows how to bring the later state back", call("repair"))
 
 
 def _delete(context: Context, item: tuple[ObjectListing, DeleteLimits]) -> Iterator[DeletionResult]:
@@ -384,6 +396,7 @@ class Collection:
     def _collect(self) -> GCSummary:
         context, storage = self._context, self._context.storage
         require_online(context.catalog.repo_info())
+        _require_latest(context)
         record, now, ahead = announce(storage)
         try:
             limit = self._older_than + ahead

@@ -24,6 +24,7 @@ from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.hold_backs import holds
 from frazil.maintenance.plan import CompactionLimits
+from frazil.maintenance.verification.repo_state import check_latest
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
@@ -169,6 +170,11 @@ def _rewrite(branch: str) -> Remedy:
 
 def _sizes(doctor: DoctorContext, folder: str) -> I64:
     return np.fromiter((each.size for each in doctor.context.storage.list(folder)), np.int64)
+
+
+def _older_repo(doctor: DoctorContext) -> Iterator[_Finding]:
+    for each in check_latest(doctor.context):
+        yield REPO, f"{each.detail}. Commits are lost until a repair", _remedy("repair")
 
 
 def _small_chunk_files(doctor: DoctorContext) -> Iterator[_Finding]:
@@ -361,6 +367,7 @@ def _wrong_clock(doctor: DoctorContext) -> Iterator[_Finding]:
 
 #: The checks by name, in their order.
 CHECKS: Final[dict[str, Callable[[DoctorContext], Iterator[_Finding]]]] = {
+    "repo-latest": _older_repo,
     "small-chunk-files": _small_chunk_files,
     "backups": _backups,
     "long-history": _long_history,

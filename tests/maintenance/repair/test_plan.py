@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -353,6 +354,40 @@ def test_a_chain_of_lost_commits_comes_back() -> None:
     assert [each.action for each in plan.steps] == ["restore", "relist", "relist", "relist"]
     plan.apply()
     assert messages(repo.storage) == before
+    assert frazil.Repository.open(repo.storage).upkeep.verify("checksum").ok
+    assert repair(repo.storage).ok
+
+
+def test_an_older_repo_file_gets_the_later_commits_back() -> None:
+    """A partial restoration of files puts an old `repo` beside its later backups."""
+    repo = with_commits(5)
+    storage, before = repo.storage, messages(repo.storage)
+    keep = [each.name for each in frazil.Repository.upkeep.backups(storage)]
+    storage.put("repo", storage.get(f"overwritten/{keep[2]}"))
+    assert len(messages(storage)) == len(before) - 3
+    old = frazil.Repository.open(storage)
+    assert "repo-latest" in {each.check for each in old.upkeep.verify("metadata").findings}
+    assert "repo-latest" in {each.check for each in old.upkeep.doctor().findings}
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    with pytest.raises(frazil.FormatError, match="latest state"):
+        old.garbage_collect(tomorrow)
+    repair(storage).apply()
+    assert messages(storage) == before
+    fresh = frazil.Repository.open(storage)
+    fresh.garbage_collect(tomorrow)
+    assert fresh.upkeep.verify("checksum").ok
+    assert repair(storage).ok
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["reset", "restore"])
+def test_a_state_that_goes_back_on_purpose_is_the_latest(kind: str) -> None:
+    repo = with_commits(4)
+    if kind == "reset":
+        repo.reset_branch("main", next(iter([*repo.ancestry(branch="main")][2:])).id)
+    else:
+        name = [each.name for each in frazil.Repository.upkeep.backups(repo.storage)][2]
+        frazil.Repository.upkeep.restore(repo.storage, name, overwrite=True).apply()
     assert frazil.Repository.open(repo.storage).upkeep.verify("checksum").ok
     assert repair(repo.storage).ok
 

@@ -73,6 +73,7 @@ from frazil.repository.catalog.presentation import snapshot_infos
 from frazil.repository.catalog.repo_changes import MAIN, branch_tip
 from frazil.repository.catalog.repo_update import (
     BackupState,
+    is_later,
     latest_backup,
     newest_update,
     older_ops_backup,
@@ -116,7 +117,9 @@ def restore_repository(storage: Storage, backup: str | None, *, overwrite: bool 
     info = state.info
     # The ops log has one entry, for the restoration. The backup contains the other entries, because the
     # backups that they name may be gone. So the file differs from every earlier one.
-    now = max(now_us(), newest_update(info) + 1)
+    # Its time is later than that of all backups, so that none of them looks like a lost state.
+    latest = latest_backup(storage)
+    now = max(now_us(), 1 + max(newest_update(each.info) for each in (state, latest) if each is not None))
     entry = OpsEntry(UpdateKind.BRANCH_RESET, now, name=MAIN, previous_snapshot=info.branches[MAIN])
     data = encode_repo_info(info.recorded(entry, backup=state.name, keep=1))
     if not write_once(storage, REPO, data, RetryPolicy(), condition, "the restoration"):
@@ -220,19 +223,23 @@ def is_version_1(storage: Storage, copies: Sequence[Storage]) -> bool:
 
 
 def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAction, RepoInfo] | None:
-    """Return the step that restores ``repo``, and its state. None if the file is readable.
+    """Return the step that restores ``repo``, and its state.
+
+    None if the file is readable, and no backup has a later state.
 
     A copy may have commits of its own, so this repository must have, or have had, its branches and tags.
     """
+    own = latest_backup(storage)  # before `repo`: a later update cannot make this backup later than it
     try:
-        read_repo_info(storage)
+        info = read_repo_info(storage)[0]
     except (errors.FormatError, errors.RepositoryNotFoundError) as error:
         if error.kind == errors.ErrorKind.UNSUPPORTED_SPEC_VERSION:
             raise
         why = f"damaged, {error.message}" if isinstance(error, errors.FormatError) else "missing"
     else:
-        return None
-    own = latest_backup(storage)
+        if own is None or not is_later(own.info, info):
+            return None
+        why = "older than its backups"
     states: list[tuple[BackupState, str, bytes | None]] = []
     if own is not None:
         states.append((own, backup_key(own.name), None))
@@ -254,16 +261,16 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAct
     state, source, raw = max(states, key=lambda each: newest_update(each[0].info))
 
     def perform(repair: RepairContext) -> None:
-        """Restore the file, unless it is readable."""
+        """Restore the file, unless it is readable and has this state or a later one."""
         with suppress(errors.FormatError, errors.RepositoryNotFoundError):
-            read_repo_info(repair.storage)
-            return
+            if newest_update(read_repo_info(repair.storage)[0]) >= newest_update(state.info):
+                return
         present = read_present(repair.storage, REPO)
         if present is not None:
             repair.quarantine.store(repair.storage, REPO, present[0])
         if raw is not None:
             repair.storage.put(backup_key(state.name), raw)
-        restore_repository(repair.storage, state.name)
+        restore_repository(repair.storage, state.name, overwrite=True)
 
     time = to_datetime(newest_update(state.info)).isoformat()
     why = f"{why}; the state is of the update at {time}, later updates are lost"

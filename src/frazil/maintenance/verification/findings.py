@@ -159,6 +159,7 @@ checks: Final[tuple[Check, ...]] = (
     _row("update-kind", "Update", "Updates have a kind from 1 to 16."),
     _row("ops-order", "Update", "The newest update is first, and times differ."),
     _row("ops-refs", "Update", "The updates explain the branches and tags."),
+    _row("repo-latest", "Updates to the repo info file", "No backup has a later state than `repo`.", _LOSS),
     _row("backup-name", "Updates to the repo info file", "Backups have the names of the specification."),
     # Snapshots.
     _row("snapshot-required", _SNAPSHOT, "All required fields are present."),

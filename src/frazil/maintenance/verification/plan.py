@@ -73,6 +73,7 @@ from frazil.maintenance.verification.repo_state import (
     RepositoryState,
     check_backups,
     check_chain,
+    check_latest,
     ops_findings,
     state_of,
     versions_of,
@@ -407,6 +408,7 @@ def verify(
     suspects = evidence.by_version or evidence.by_manifest or work.state.findings
     findings = evidence.findings(work.state, state_of(context) if suspects else work.state)
     findings += of_chain
+    findings += [] if work.state.info is None else check_latest(context)
     if unchecked := sum(each.unchecked for each in work.required.values()):
         detail = f"{counted(unchecked, 'object')} of virtual chunks were not compared with their references"
         findings.append(Finding("virtual-unchecked", MANIFESTS, detail=detail))

@@ -29,7 +29,8 @@ from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import RefKind, list_refs, read_all_snapshots, read_ref, ref_key
-from frazil.repository.catalog.repo_update import older_ops_backup
+from frazil.repository.catalog.repo_update import is_later, newest_update, older_ops_backup, read_repo_info
+from frazil.repository.clock import to_datetime
 from frazil.storage.base import Storage
 from frazil.storage.checks import is_outage
 from frazil.survey.survey import reachable
@@ -159,13 +160,32 @@ def _version_1(storage: Storage) -> RepositoryState:
 
 def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:
     """Return the newest backup of ``repo`` that can be read, with its key, or None."""
-    keys = (each.key for each in storage.list(OVERWRITTEN))
+    # A migration from spec version 1 leaves backups of the configuration, too.
+    prefix = backup_key(f"{REPO}.")
+    keys = (each.key for each in storage.list(OVERWRITTEN) if each.key.startswith(prefix))
     for key in islice(sorted(keys), _TRIED):  # newer backups have smaller names
         try:
             return key, decode_repo_info(storage.get(key), key)
         except FormatError:
             continue
     return None
+
+
+def check_latest(context: Context) -> list[Finding]:
+    """Return a finding if a backup has a later state than ``repo``. The file ``repo`` must be readable.
+
+    Each update writes the backup of the state before it. So the backup is read before ``repo``, and an update
+    in between causes no finding.
+    """
+    backup = newest_readable(context.storage) if context.spec_version >= 2 else None
+    if backup is None:
+        return []
+    info, _, _ = read_repo_info(context.storage)
+    if not is_later(backup[1], info):
+        return []
+    present, later = (to_datetime(newest_update(each)).isoformat() for each in (info, backup[1]))
+    detail = f"its newest update is of {present}, and that of the backup {backup[0]} is of {later}"
+    return [Finding("repo-latest", REPO, detail=detail)]
 
 
 class OpsChain(NamedTuple):

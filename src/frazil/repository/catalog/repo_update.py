@@ -482,6 +482,12 @@ def newest_update(info: RepoInfo) -> int:
     return int(info.ops.updated_at[0]) if len(info.ops) else 0
 
 
+def is_later(backup: RepoInfo, info: RepoInfo) -> bool:
+    """Return whether a backup has an update that ``repo`` with this content never had."""
+    latest = newest_update(backup)
+    return latest > newest_update(info) and not (info.ops.updated_at == latest).any()
+
+
 def next_update_time(info: RepoInfo) -> int:
     """Return the time of the next update. It is later than all times in the log, whatever the clock says."""
     return max(now_us(), newest_update(info) + 1)
