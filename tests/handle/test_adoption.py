@@ -87,6 +87,16 @@ def test_the_command(
     monkeypatch.setenv("FRAZIL_VIRTUAL_ACCESS", f"file://{store.parent}/a%20b.zarr/")
     assert main(["cat", "ice:sub/t", "0"]) == 0
     assert capsys.readouterr().out == "0.0 1.0 2.0 3.0\n"
+    assert main(["repair", "ice"]) == 0
+    os.utime(store / "scalar/c", (4e9, 4e9))
+    capsys.readouterr()
+    assert main(["repair", "ice"]) == 1
+    output = capsys.readouterr().out
+    assert "virtual-modified" in output
+    assert "virtual-unauthorized" not in output
+    pattern = f"file://{store.parent}/a b.zarr/sub/*"
+    assert main(["forget", "ice", "--all-versions", "--source", pattern, "--dry-run"]) == 0
+    assert "a%20b.zarr/sub/t" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

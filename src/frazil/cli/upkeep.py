@@ -648,7 +648,9 @@ def repair(
         raise click.UsageError("--dry-run and --yes exclude each other")
     storage = storage_of(location)
     copies = [storage_of(each) for each in copy]
-    plan = Repository.upkeep.repair(storage, copies=copies, level=level, lost=lost)
+    plan = Repository.upkeep.repair(
+        storage, copies=copies, level=level, lost=lost, authorize_virtual_chunk_access=virtual_access()
+    )
     if yes:
         plan = plan.apply(metadata=author_metadata())
     recovered = []

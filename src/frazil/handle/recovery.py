@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from frazil import maintenance
 from frazil.engines import Engine, EngineName
 from frazil.format.ids import id_to_text
-from frazil.handle.opening import HandleOptions, open_context, require_writable
+from frazil.handle.opening import Authorized, HandleOptions, open_context, require_writable
 from frazil.handle.sessions import SubHandle
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, RestoreReport, lost_choice
@@ -102,6 +102,7 @@ class Recovery(SubHandle):
         copies: Sequence[Storage] = (),
         level: VerifyLevel = "exists",
         lost: LostChoice = "keep",
+        authorize_virtual_chunk_access: Authorized | None = None,
     ) -> RepairPlan:
         """Plan the repair of lost, damaged and exchanged files, as far as this needs no guess.
 
@@ -122,6 +123,8 @@ class Recovery(SubHandle):
                 on each branch in which these chunks are missing, so that readers get the fill value.
                 ``"previous"`` makes a commit in which they have the data of the newest version that has
                 other data.
+            authorize_virtual_chunk_access: The virtual chunk containers whose objects are compared with their
+                references. See ``Repository.create``.
 
         Returns:
             The plan: its steps, the chunks that are lost, and the damage that remains.
@@ -154,7 +157,7 @@ class Recovery(SubHandle):
             )
         plan = maintenance.repair_plan(
             storage.origin(),
-            lambda each: open_context(each, HandleOptions()),
+            lambda each: open_context(each, HandleOptions(authorized=authorize_virtual_chunk_access)),
             copies=tuple(each.origin() for each in copies),
             level=verify_level(level),
             lost=lost_choice(lost),

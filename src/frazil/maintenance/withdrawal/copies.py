@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from fnmatch import translate
 from typing import Final
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -42,8 +43,9 @@ def copied_files(context: Context, what: Collection[str], virtual: Collection[st
     if not patterns:
         return
     match = re.compile("|".join(map(translate, patterns))).match
-    match_local = re.compile("|".join(translate(each.rpartition("/")[2]) for each in patterns)).match
-    virtual_names = {each.rpartition("/")[2] for each in virtual}
+    local_patterns = (unquote(each.rpartition("/")[2]) for each in patterns)
+    match_local = re.compile("|".join(map(translate, local_patterns))).match
+    virtual_names = {unquote(each.rpartition("/")[2]) for each in virtual}
 
     def is_copied(url: str) -> bool:
         if local := _LOCAL.fullmatch(url):

@@ -14,6 +14,7 @@ from itertools import accumulate
 from json import dumps, loads
 from threading import Lock
 from typing import Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -68,9 +69,19 @@ class DataSelection:
         return (*arrays, *(f"{SOURCE}{each}" for each in self.sources))
 
     def matches(self) -> Callable[[Sequence[str]], Mask]:
-        """Return the function that tells which URLs the patterns match."""
-        match = re.compile("|".join(map(translate, self.sources)) or "(?!)").match
-        return lambda urls: np.fromiter(map(bool, map(match, urls)), np.bool_, len(urls))
+        """Return the function that tells which URLs the patterns match.
+
+        A pattern with ``%`` is compared with the URL, another one with the URL without escapes.
+        """
+        match, match_plain = (
+            re.compile(
+                "|".join(translate(each) for each in self.sources if ("%" in each) == escaped) or "(?!)"
+            ).match
+            for escaped in (True, False)
+        )
+        return lambda urls: np.fromiter(
+            (bool(match(each) or match_plain(unquote(each))) for each in urls), np.bool_, len(urls)
+        )
 
 
 def _text(item: Any) -> str:
