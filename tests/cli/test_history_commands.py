@@ -92,5 +92,9 @@ def test_the_doctor_lists_derived_arrays_that_are_not_current(
     assert "function" in rows["/lambda/row/t"]["detail"]
     assert main(["refresh", "ice"]) == 0
     capsys.readouterr()
+    assert main(["refresh", "ice:half"]) == 0
+    assert "1 derived array: all current" in capsys.readouterr().out
+    assert main(["refresh", "ice:hal"]) == 1
+    assert "node-not-found" in capsys.readouterr().err
     assert main(["doctor", "ice", "--json"]) == 1
     assert [each["subject"] for each in json.loads(capsys.readouterr().out)["findings"]] == ["/lambda/row/t"]

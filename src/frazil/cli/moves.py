@@ -486,7 +486,8 @@ def refresh(
         if not dry_run:
             plan.apply()
     changed = [each for each in rows if each.state != "current"]
-    change.emit(_derived_lines(changed), arrays=_derived_document(changed))
+    current = [f"{counted(len(rows), 'derived array')}: all current"] if rows and not changed else []
+    change.emit(current or _derived_lines(changed), arrays=_derived_document(changed))
 
 
 #: Codec -> the name of its level, and the rest of its configuration.

@@ -277,6 +277,8 @@ def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
                 add(maker, (*above, call))
         ordered[id(call)] = call
 
+    for path in paths or ():
+        session.workspace.require_node(absolute(path))
     prefixes = None if paths is None else {absolute(path).rstrip("/") for path in paths}
     for path in sorted(makers):
         if prefixes is None or any(f"{path}/".startswith(f"{each}/") for each in prefixes):
