@@ -33,11 +33,11 @@ from frazil.handle.addresses import virtual_access
 from frazil.handle.opening import HandleOptions, opened_before
 from frazil.handle.repository import Repository
 from frazil.jobs.progress import Progress, size
+from frazil.maintenance.backups import newest_readable
 from frazil.maintenance.doctor import DoctorFinding
 from frazil.maintenance.plan import plain
 from frazil.maintenance.verification.files import read_finding
 from frazil.maintenance.verification.findings import LEVELS, Severity, VerificationReport, VerifyLevel, checks
-from frazil.maintenance.verification.repo_state import newest_readable
 from frazil.remedies import Remedy, call
 from frazil.repository.target import MAIN, Target
 from frazil.storage.disk_cache import cache_limit, cache_usage, clear_cache

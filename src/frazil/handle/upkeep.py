@@ -426,8 +426,8 @@ class Upkeep(Recovery):
                 steps and negative positions, such as ``(slice(0, 10), 3)``. A list has several boxes, and
                 ``None`` is the whole node.
             sources: URLs of foreign objects, or patterns as in ``fnmatch``. All references to them are
-                removed. A pattern with ``%`` is compared with the stored URL, another one with the URL without
-                its escapes.
+                removed. A pattern with ``%`` is compared with the stored URL, another one with the URL
+                without its escapes.
             follow: Whether chunks with only withdrawn elements are also withdrawn where the same arrays have
                 them at other positions, as after a shift. Default: False.
             progress: An object with the methods ``expect`` and ``advance``, such as
@@ -783,7 +783,7 @@ class Upkeep(Recovery):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> print(repo.upkeep.doctor(), end="")
-            no findings in 14 checks
+            no findings in 15 checks
         """
         return maintenance.examine(self._repo._context)
 

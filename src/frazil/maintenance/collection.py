@@ -45,6 +45,7 @@ from frazil.maintenance.backups import (
     LOGGED,
     Backups,
     OpsLogRetention,
+    check_latest,
     cut_ops_log,
     old_backups,
     planned_link,
@@ -52,7 +53,6 @@ from frazil.maintenance.backups import (
 )
 from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, with_unions
 from frazil.maintenance.plan import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
-from frazil.maintenance.verification.repo_state import check_latest
 from frazil.remedies import call
 from frazil.repository.catalog.backup_rules import named
 from frazil.repository.catalog.collection_guard import (
@@ -509,6 +509,7 @@ class Collection:
         """
         context, storage, survey, limit = self._context, self._context.storage, self._survey, self._older_than
         require_online(context.catalog.repo_info())
+        _require_latest(context)
         spared = LeaseLimit(storage, now_us(), limit)
         older_than = spared.refresh()
         every = candidate_files(storage, limit, limit, self._listings)

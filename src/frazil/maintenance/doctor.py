@@ -22,9 +22,9 @@ from frazil.format.ids import CHUNKS, OVERWRITTEN, REPO, id_to_text
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.backups import check_latest
 from frazil.maintenance.hold_backs import holds
 from frazil.maintenance.plan import CompactionLimits
-from frazil.maintenance.verification.repo_state import check_latest
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES

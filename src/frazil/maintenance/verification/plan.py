@@ -45,6 +45,7 @@ from frazil.format.ids import (
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.lazy_names import ModuleOnDemand
+from frazil.maintenance.backups import check_latest
 from frazil.maintenance.verification.chunks import (
     ReadRequest,
     ReadResult,
@@ -73,7 +74,6 @@ from frazil.maintenance.verification.repo_state import (
     RepositoryState,
     check_backups,
     check_chain,
-    check_latest,
     ops_findings,
     state_of,
     versions_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,31 +13,19 @@ from numpy.typing import NDArray
 
 from frazil.errors import FormatError, IcechunkError
 from frazil.format.columns import Ragged
-from frazil.format.ids import (
-    CONFIG,
-    INITIAL_SNAPSHOT_ID,
-    OBJECT_ID_BYTES,
-    OVERWRITTEN,
-    REPO,
-    backup_key,
-    id_keys,
-    id_list,
-)
+from frazil.format.ids import CONFIG, INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, REPO, backup_key, id_keys, id_list
 from frazil.format.repo_info import OpsLog, RepoInfo, SnapshotEntry, UpdateKind, decode_repo_info
+from frazil.maintenance.backups import newest_readable
 from frazil.maintenance.verification.files import ListedVersion, check_file, read_finding
 from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import RefKind, list_refs, read_all_snapshots, read_ref, ref_key
-from frazil.repository.catalog.repo_update import is_later, newest_update, older_ops_backup, read_repo_info
-from frazil.repository.clock import to_datetime
+from frazil.repository.catalog.repo_update import older_ops_backup
 from frazil.storage.base import Storage
 from frazil.storage.checks import is_outage
 from frazil.survey.survey import reachable
 from frazil.threads import Purpose, map_bounded
-
-#: Number of the newest backups that are tried to find a readable one.
-_TRIED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,36 +144,6 @@ def _version_1(storage: Storage) -> RepositoryState:
     is_root = INITIAL_SNAPSHOT_ID not in entries
     versions = [ListedVersion(each, None, (), is_needed=True, is_root=is_root) for each in reversed(reached)]
     return RepositoryState(tuple(versions), tuple(findings), None, tips[RefKind.BRANCH], tips[RefKind.TAG])
-
-
-def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:
-    """Return the newest backup of ``repo`` that can be read, with its key, or None."""
-    # A migration from spec version 1 leaves backups of the configuration, too.
-    prefix = backup_key(f"{REPO}.")
-    keys = (each.key for each in storage.list(OVERWRITTEN) if each.key.startswith(prefix))
-    for key in islice(sorted(keys), _TRIED):  # newer backups have smaller names
-        try:
-            return key, decode_repo_info(storage.get(key), key)
-        except FormatError:
-            continue
-    return None
-
-
-def check_latest(context: Context) -> list[Finding]:
-    """Return a finding if a backup has a later state than ``repo``. The file ``repo`` must be readable.
-
-    Each update writes the backup of the state before it. So the backup is read before ``repo``, and an update
-    in between causes no finding.
-    """
-    backup = newest_readable(context.storage) if context.spec_version >= 2 else None
-    if backup is None:
-        return []
-    info, _, _ = read_repo_info(context.storage)
-    if not is_later(backup[1], info):
-        return []
-    present, later = (to_datetime(newest_update(each)).isoformat() for each in (info, backup[1]))
-    detail = f"its newest update is of {present}, and that of the backup {backup[0]} is of {later}"
-    return [Finding("repo-latest", REPO, detail=detail)]
 
 
 class OpsChain(NamedTuple):
