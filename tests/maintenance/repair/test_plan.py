@@ -359,7 +359,7 @@ def test_a_chain_of_lost_commits_comes_back() -> None:
 
 
 def test_an_older_repo_file_gets_the_later_commits_back() -> None:
-    """A partial restoration of files puts an old `repo` beside its later backups."""
+    """After a partial restoration of files, `repo` is older than its backups."""
     repo = with_commits(5)
     storage, before = repo.storage, messages(repo.storage)
     keep = [each.name for each in frazil.Repository.upkeep.backups(storage)]
