@@ -9,7 +9,7 @@ megabytes.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+from collections.abc import Buffer, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass, replace
 from itertools import compress, pairwise
@@ -32,6 +32,7 @@ from frazil.format.ids import (
     SNAPSHOTS,
     STATISTICS,
     TRANSACTIONS,
+    backup_key,
     id_from_text,
     id_keys,
     id_list,
@@ -105,10 +106,16 @@ class CopyObjects:
             yield "", self.keys[start:stop], sizes[start:stop]
 
 
-def all_objects(storage: Storage) -> CopyObjects:
-    """Return the objects of a repository, except the repo info, leases and staged files."""
+def all_objects(storage: Storage, info: RepoInfo, earlier: Collection[str]) -> CopyObjects:
+    """Return the objects of a repository, except the repo info, leases and staged files.
+
+    Of the backups, only those that are ``earlier`` than the repo info, or that it names: by a later one, the
+    copy would have lost updates.
+    """
     files = tuple(list_objects(storage, folder) for folder in FOLDERS)
-    backups = list(storage.list(OVERWRITTEN))
+    named = map(backup_key, filter(None, [*info.ops.backups.texts(), info.repo_before_updates]))
+    wanted = {*earlier, *named}
+    backups = [each for each in storage.list(OVERWRITTEN) if each.key in wanted]
     return CopyObjects(files, tuple(each.key for each in backups), tuple(each.size for each in backups))
 
 
@@ -449,12 +456,13 @@ class _RepositoryCopy:
         With ``dry_run`` only count the objects that the target lacks or has with another size.
         """
         target, origin = self.target, self.source.storage
+        earlier = [each.key for each in origin.list(OVERWRITTEN)] if part.is_whole and not is_clone else []
         info, _, repo_object = read_repo_info(origin)
         condition = IfAbsent() if is_clone else repo_info_condition(info, target, part)
         if is_clone or not part.is_whole:
             copy = self._part(info, part, is_clone=is_clone)
         else:
-            copy = _CopyPlan(info, repo_object, all_objects(origin))
+            copy = _CopyPlan(info, repo_object, all_objects(origin, info, earlier))
         since = 0 if compare else checked_before(target, part)
         absent, doubtful = difference(copy.objects, target, since)
         if dry_run:
@@ -515,8 +523,8 @@ class _RepositoryCopy:
             TRANSACTIONS: np.concatenate([new_info.table.ids(), pruned_ids]),
             SNAPSHOTS: new_info.table.ids(),
         }
-        objects = all_objects(self.source.storage)
-        chosen = tuple(each.select_files(among(each.ids, needed[each.folder])) for each in objects.files)
+        every = (list_objects(self.source.storage, folder) for folder in FOLDERS)
+        chosen = tuple(each.select_files(among(each.ids, needed[each.folder])) for each in every)
         return _CopyPlan(new_info, encode_repo_info(new_info), CopyObjects(chosen), flat)
 
     def _copy(self, objects: CopyObjects, *, compare: bool) -> None:
