@@ -583,16 +583,8 @@ def test_a_broken_rule_of_spec_version_1(check: str) -> None:
 
 #: Checks that are broken in other files of tests.
 ELSEWHERE = {
-    *(
-        "exchanged",
-        "checksum",
-        "undecodable",
-        "codec-missing",
-        "statistics",
-        "unavailable",
-        "short",
-        "repo-latest",
-    ),
+    *("exchanged", "checksum", "undecodable", "codec-missing", "statistics", "unavailable", "short"),
+    "repo-latest",
     *(f"virtual-{each}" for each in ("modified", "unauthorized", "unreadable", "unavailable", "unchecked")),
 }
 

@@ -362,8 +362,8 @@ def test_an_older_repo_file_gets_the_later_commits_back() -> None:
     """After a partial restoration of files, `repo` is older than its backups."""
     repo = with_commits(5)
     storage, before = repo.storage, messages(repo.storage)
-    keep = [each.name for each in frazil.Repository.upkeep.backups(storage)]
-    storage.put("repo", storage.get(f"overwritten/{keep[2]}"))
+    names = [each.name for each in frazil.Repository.upkeep.backups(storage)]
+    storage.put("repo", storage.get(f"overwritten/{names[2]}"))
     assert len(messages(storage)) == len(before) - 3
     old = frazil.Repository.open(storage)
     assert "repo-latest" in {each.check for each in old.upkeep.verify("metadata").findings}
@@ -384,7 +384,7 @@ def test_an_older_repo_file_gets_the_later_commits_back() -> None:
 def test_a_state_that_goes_back_on_purpose_is_the_latest(kind: str) -> None:
     repo = with_commits(4)
     if kind == "reset":
-        repo.reset_branch("main", next(iter([*repo.ancestry(branch="main")][2:])).id)
+        repo.reset_branch("main", [*repo.ancestry(branch="main")][2].id)
     else:
         name = [each.name for each in frazil.Repository.upkeep.backups(repo.storage)][2]
         frazil.Repository.upkeep.restore(repo.storage, name, overwrite=True).apply()
