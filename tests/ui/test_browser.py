@@ -127,13 +127,15 @@ def test_rows_of_a_long_history(page: Any, site: Site, folder: Path) -> None:
     with served(replace(site, target=Target(site.target.location))) as client:
         page.goto(client.server.url)
         page.get_by_role("link", name="History").first.click()
-        rows = page.get_by_role("option")
         page.get_by_role("option", name="commit 199", exact=False).wait_for()
+        rows = page.get_by_role("listbox")
+        # One evaluation finds and reads: between two, the elements can become those of other rows
+        read = "list => [...list.querySelectorAll('[role=option]')].map(row => row.innerText)"
         for top in (90, 1000, 4000, 2500, 2590, 0):
-            page.get_by_role("listbox").evaluate(f"list => {{ list.scrollTop = {top} }}")
+            rows.evaluate(f"list => {{ list.scrollTop = {top} }}")
             newest = 199 - top // 30
             page.get_by_role("option", name=f"commit {newest}", exact=False).wait_for()
-            texts = [text for text in rows.all_inner_texts() if "commit " in text]
+            texts = [text for text in rows.evaluate(read) if "commit " in text]
             numbers = [int(text.split("commit ")[1].split()[0]) for text in texts]
             assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1))
             assert newest in numbers
