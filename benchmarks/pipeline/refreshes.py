@@ -60,14 +60,21 @@ def _every_third(values: Any) -> np.ndarray[Any, Any]:
 
 
 def _archive(folder: str, steps: int, lat: int, lon: int) -> frazil.Repository:
-    """Return a repository of its own with the array. Files of chunks never change, so they are links."""
+    """Return a repository of its own with the array. Files of chunks never change, so they are links.
+
+    Its manifests split themselves, as in all new repositories of Frazil.
+    """
     source = grid((steps, lat, lon), (1, lat, lon), "days since 2000-01-01")
 
     def copy(old: str, new: str) -> None:
         (os.link if "/chunks/" in old else shutil.copy2)(old, new)
 
     shutil.copytree(source, folder, copy_function=copy)
-    return opened(folder)
+    automatic = frazil.RepositoryConfig(manifest=frazil.ManifestConfig(splitting="auto"))
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(folder), automatic)
+    repo.save_config()
+    repo.rewrite_manifests("manifests that split themselves", branch="main")
+    return repo
 
 
 def _change(folder: str, *, correction: bool) -> int:

@@ -182,7 +182,11 @@ class Machine:
     def __post_init__(self) -> None:
         dice = self.dice = random.Random(self.seed)
         self.storage = frazil.local_filesystem_storage(str(self.folder))
-        self.repo = frazil.Repository.create(self.storage)
+        # Most archives have several manifests for an array.
+        sizes = {frazil.ManifestSplitDimCondition.Axis(0): self.seed % 4}
+        rules = {frazil.ManifestSplitCondition.AnyArray(): sizes} if self.seed % 4 else {}
+        manifest = frazil.ManifestConfig(splitting=frazil.ManifestSplittingConfig.from_dict(rules))
+        self.repo = frazil.Repository.create(self.storage, frazil.RepositoryConfig(manifest=manifest))
         self.group, self.number, self.length = "data", 0, dice.randint(4, 12)
         encoding = {
             "t": {"chunks": (dice.choice([1, 2, 5]), 4, 12), "fill_value": 0.0},

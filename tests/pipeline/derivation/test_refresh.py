@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 import zarr
 from tests.pipeline.derivation.machine import HALF, OPERATIONS, REACHES, negative
+from tests.support.faulty_storage import FaultyStorage
 
 import frazil
 from frazil.cli.main import main
@@ -50,9 +51,14 @@ def steps(start: int, stop: int, dice: np.random.Generator) -> xr.Dataset:
     return xr.Dataset({"t": (("time", "lat", "lon"), values)}, coords)
 
 
-def archive(count: int = 12, chunk: int = 1, storage: frazil.Storage | None = None) -> frazil.Repository:
+def archive(
+    count: int = 12,
+    chunk: int = 1,
+    storage: frazil.Storage | None = None,
+    config: frazil.RepositoryConfig | None = None,
+) -> frazil.Repository:
     """Return a repository with the array ``data/t``."""
-    repo = frazil.Repository.create(storage or frazil.in_memory_storage())
+    repo = frazil.Repository.create(storage or frazil.in_memory_storage(), config)
     encoding = {"t": {"chunks": (chunk, 4, 12), "fill_value": 0.0}, "time": {"chunks": (50,)}}
     with repo.transaction("main", message="data") as store:
         data = steps(0, count, np.random.default_rng(0))
@@ -432,6 +438,27 @@ def test_an_ingest_and_a_publication_have_the_results_in_their_commit(
     assert published.version.snapshot_id != tip.snapshot_id
     assert derived(repo).is_current
     assert zarr.open_array(repo.readonly_session("main").store, path="half/data/t", mode="r").shape[0] == 4
+
+
+@pytest.mark.parametrize("name", ["coarsen", "rechunk", "regrid", "trim"])
+def test_a_refresh_reads_the_manifests_of_changes_only(name: str) -> None:
+    reads = dict[int, int]()
+    for count in (48, 192):
+        sizes = {frazil.ManifestSplitDimCondition.Axis(0): 4}
+        rules = frazil.ManifestSplittingConfig.from_dict({frazil.ManifestSplitCondition.AnyArray(): sizes})
+        config = frazil.RepositoryConfig(manifest=frazil.ManifestConfig(splitting=rules))
+        storage = frazil.in_memory_storage()
+        repo = archive(count, storage=storage, config=config)
+        OPERATIONS[name](repo, "data/t", to=Target(repo, group="out"), **INLINE)
+        for start in range(count, count + 9, 3):
+            with commit(repo, "append") as store:
+                append(store, start, start + 3)
+            counting = FaultyStorage(storage, lambda key, condition: None)
+            refresh(frazil.Repository.open(counting), **INLINE).apply()
+        reads[count] = sum(key.startswith("manifests/") for key in counting.gets)
+        assert derived(repo).is_current
+        assert arrays_of(repo, "out") == from_nothing(repo, OPERATIONS[name])
+    assert reads[192] < 2 * reads[48]  # four times as many steps, and as many manifests
 
 
 def test_a_refresh_plans_each_call_and_reads_each_table_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,15 @@ from frazil.jobs.job import (
 from frazil.jobs.job_run import require_free, run_with_options
 from frazil.pipeline.derivation.definition import Definition, fields_to_json, source_arrays
 from frazil.pipeline.derivation.digest_table import (
+    LAST,
+    Basis,
     ChunkHashes,
     DigestTable,
+    ManifestOrder,
     chunk_index,
     hash_grid,
     own_hashes,
+    write_table,
 )
 from frazil.pipeline.derivation.relations import (
     ROWS,
@@ -250,6 +254,8 @@ class ChunkSelection:
     reason: str = ""
     edited: frozenset[str] = frozenset()
     bytes_read: int = 0
+    first: int = 0
+    basis: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,26 +377,33 @@ class BlockRun:
             if selection.digests is not None:
                 for new in computed.new:
                     own = self._own_hashes(session, new, selection)
-                    self._store_table(session, new.path, selection.digests, own, selection.key)
+                    self._store_table(session, new.path, selection, own)
         for path, digests in self.transferred.items():
-            self._store_table(session, path, digests, own_hashes(session, path, digests.shape[:-1]), "")
+            selection = ChunkSelection(np.zeros(0, np.bool_), digests, np.zeros((2, 0, 0), np.int64))
+            self._store_table(session, path, selection, own_hashes(session, path, digests.shape[:-1]))
 
     def _own_hashes(self, session: Session, array: ArrayInfo, selection: ChunkSelection) -> U64:
         """Return the hashes of the references of a result after the run."""
-        counts, table = cells(array.shape, array.grid), self._table(session, array.path)
-        if table is None or not counts or 2 * np.count_nonzero(selection.mask) > selection.mask.size:
-            return own_hashes(session, array.path, counts)
+        table, first = self._table(session, array.path), selection.first
+        mask = selection.mask[first:] if first else selection.mask
+        if table is None or not mask.ndim or 2 * np.count_nonzero(mask) > mask.size:
+            return own_hashes(session, array.path, mask.shape, first)
         changed = np.concatenate([np.argwhere(selection.mask), selection.moves[0]]).astype(np.uint32)
         # The selection has compared the hashes of all other chunks with the table.
-        out = table.at(counts)[..., 2].copy()
+        out = table.at(mask.shape, first)[..., 2].copy()
         refs = session.workspace.refs_at(array.path, changed)
+        changed[:, 0] -= first
         out[tuple(changed.T)] = reference_hashes(refs, lanes=1)[0]
         return out
 
-    def _store_table(self, session: Session, path: str, digests: U64, own: U64, key: str) -> None:
+    def _store_table(self, session: Session, path: str, selection: ChunkSelection, own: U64) -> None:
+        assert selection.digests is not None
         place = self.places.get(path) or path.removeprefix(self.target.path("").rstrip("/"))
-        words = np.concatenate([digests, own[..., None]], axis=-1)
-        DigestTable(words, self.definition, place, key).write(session, path, self._table(session, path))
+        attributes = {"path": path, "place": place, "key": selection.key, **self.definition.as_json()}
+        if path in selection.basis:
+            attributes["basis"] = selection.basis[path]
+        words = np.concatenate([selection.digests, own[..., None]], axis=-1)
+        write_table(session, path, attributes, words, selection.first, self._table(session, path))
 
     def _table(self, session: Session, path: str) -> DigestTable | None:
         """Return the table of a result before the run."""
@@ -558,7 +571,7 @@ class BlockRun:
             changed, digests = np.flatnonzero(selection.mask), selection.digests
             words = np.zeros((len(changed), 2), np.uint64)
             if digests is not None:
-                words = digests.reshape(-1, 2)[changed]
+                words = digests.reshape(-1, 2)[changed - (selection.mask.size - digests[..., 0].size)]
             return changed, extend_hash(words, 1)
 
         for new in computed.new:
@@ -595,23 +608,36 @@ class BlockRun:
             "outputs": [_metadata(each, is_input=False) for each in computed.new],
             "more": computed.key,
         }
-        chunks = {
-            path: self.hashes.setdefault(id(origin), ChunkHashes(origin)).of(path)
-            for path, origin in origins.items()
+        hashes = {
+            path: self.hashes.setdefault(id(origin), ChunkHashes(origin)) for path, origin in origins.items()
         }
         key_hash = json_hash(key)
-        text = key_hash.tobytes().hex()
+        text, reads = key_hash.tobytes().hex(), computed.reads
+        is_refresh = self.view.is_refresh
+        tables = {each.path: self._table(session, each.path) if is_refresh else None for each in computed.new}
+        stored = [table for table in tables.values() if table is not None]
+        basis, orders, first = None, {path: ManifestOrder.of(session, path) for path in tables}, 0
+        if program is None:
+            inputs = [(arrays[each.path], hashes[each.path].manifests(each.path)) for each in reads]
+            basis = Basis.of(new.shape, new.grid, reads, inputs)
+        if basis is not None and len(stored) == len(tables) and not self.is_full:
+            first = min(
+                basis.first_change(table.basis, order) if table.key == text else 0
+                for table, order in zip(stored, orders.values(), strict=True)
+            )
         plan = None if program is None else program.chunk_plan(source, new)
+        firsts = dict.fromkeys(hashes, 0 if plan is not None or not first else LAST)
+        for read in reads if first else ():
+            firsts[read.path] = min(firsts[read.path], _first_read(read, new, arrays[read.path], first))
+        chunks = {path: each.of(path, firsts[path]) for path, each in hashes.items()}
         if plan is None:
-            digests = chunk_digests(key_hash, new.shape, new.grid, computed.reads, chunks)
+            digests = chunk_digests(key_hash, new.shape, new.grid, reads, chunks, first)
         else:
             metadata = {path: _metadata(each, is_input=True) for path, each in arrays.items()}
             digests = plan.digests(key_hash, chunks, metadata)
-        if not self.view.is_refresh:
-            return ChunkSelection(everything, digests, nothing, text)
-        tables = {each.path: self._table(session, each.path) for each in computed.new}
-        mask, edited, reason = np.zeros(counts, np.bool_), set[str](), ""
-        for path, table in tables.items():
+        part = digests.shape[:-1]
+        mask, edited, reason = np.zeros(part, np.bool_), set[str](), ""
+        for path, table in tables.items() if is_refresh else ():
             if table is None:
                 is_new = path in self.changed
                 mask = everything
@@ -621,35 +647,62 @@ class BlockRun:
                     else "its table of digests is missing"
                 )
                 continue
-            words = table.at(counts)
-            is_edited = words[..., 2] != own_hashes(session, path, counts)
+            words = table.at(part, first)
+            is_edited = words[..., 2] != own_hashes(session, path, part, first)
             if is_edited.any():
                 edited.add(path)
             mask = np.asarray(mask | (words[..., :2] != digests).any(axis=-1) | is_edited)
-        moves, stored = nothing, [table for table in tables.values() if table is not None]
-        if self.is_full:
+        moves = nothing
+        if not is_refresh:
+            mask = everything
+        elif self.is_full:
             mask, reason = everything, "mode is 'full'"
-        elif len(stored) == len(tables) and not edited and mask.ndim and mask.any():
-            words = stored[0].words
-            if all(np.array_equal(each.words[..., :2], words[..., :2]) for each in stored):
+        elif len(stored) == len(tables) and not edited and not first and mask.ndim and mask.any():
+            words = stored[0].at(stored[0].shape[:-1])
+            if all(np.array_equal(each.at(each.shape[:-1])[..., :2], words[..., :2]) for each in stored):
                 moves = _moved_chunks(words, digests, mask)
                 mask[tuple(moves[0].T)] = False
         if not reason and any(table.key != text for table in stored):
             reason = "metadata that all of its values depend on have changed"
         size = 0
-        if self.is_dry:
+        if self.is_dry and is_refresh:
             size = (
-                _bytes_read(mask, new, computed.reads, chunks)
+                _bytes_read(mask, new, reads, chunks, first)
                 if plan is None
                 else plan.bytes_read(mask, chunks)
             )
-        return ChunkSelection(mask, digests, moves, text, reason, frozenset(edited), size)
+        if first:
+            rows, mask = mask, np.zeros(counts, np.bool_)
+            mask[first:] = rows
+        bases = dict[str, Json]()
+        if basis is not None:
+            changed = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
+            end = min([*changed[:1].tolist(), *moves[0][:, 0].tolist()], default=LAST)
+            bases = {path: basis.as_json(order.marks(end)) for path, order in orders.items()}
+        return ChunkSelection(mask, digests, moves, text, reason, frozenset(edited), size, first, bases)
+
+
+def _first_read(read: Read, new: ArrayInfo, array: ArrayInfo, first: int) -> int:
+    """Return a coordinate before which chunks of a result from ``first`` on read no chunk of an input."""
+    if not read.axes or read.axes[0][0] != 0:
+        return 0
+    intervals = Intervals(read.axes[0][1], new.shape[0], new.grid[0], array.shape[0], first)
+    spans = intervals.spans(0, intervals.count)
+    low = spans.low[spans.high > spans.low]
+    return int(low.min()) // array.grid[0] if len(low) else cells(array.shape, array.grid)[0]
 
 
 def _bytes_read(
-    mask: NDArray[np.bool_], new: ArrayInfo, reads: Sequence[Read], chunks: Mapping[str, StoredChunks]
+    mask: NDArray[np.bool_],
+    new: ArrayInfo,
+    reads: Sequence[Read],
+    chunks: Mapping[str, StoredChunks],
+    first: int,
 ) -> int:
-    """Return the stored bytes of the chunks that the chunks of a mask read: of each input once."""
+    """Return the stored bytes of the chunks that the chunks of a mask read: of each input once.
+
+    The mask begins at the chunk ``first`` of the first axis.
+    """
     total = 0
     for read in reads if mask.any() else ():
         chunk = chunks[read.path]
@@ -659,7 +712,7 @@ def _bytes_read(
         is_read = is_read.reshape([1 if axis is None else mask.shape[axis] for axis, _ in read.axes])
         for number, (axis, relation) in enumerate(read.axes):
             step, stop = (1, 1) if axis is None else (new.grid[axis], new.shape[axis])
-            intervals = Intervals(relation, stop, step, chunk.shape[number])
+            intervals = Intervals(relation, stop, step, chunk.shape[number], 0 if axis else first)
             is_read = _chunks_read(is_read, number, intervals, chunk.grid[number])
         inside = within(chunk.index, is_read.shape)
         if is_read.all():

@@ -20,7 +20,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -106,6 +106,12 @@ class Window:
         turns = [np.clip(low + turn, 0, length) for turn in (0, length, -length)]
         ends = [np.clip(high + turn, 0, length) for turn in (0, length, -length)]
         return ReadSpans.several(np.stack(turns, 1), np.stack(ends, 1))
+
+    def count_before(self, end: int) -> int:
+        """Return how many of the first elements read nothing from ``end`` on, if the axis is not periodic."""
+        return (
+            max((end - self.after - self.shift) // self.factor, 0) if end >= self.before - self.shift else 0
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,6 +312,24 @@ def json_hash(value: Any) -> U64:
     return np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], np.uint64).copy()
 
 
+def relation_fields(relation: object) -> list[Any] | None:
+    """Return the fields of a relation, arrays as their hashes; None if it is no dataclass."""
+    if not is_dataclass(relation):
+        return None
+    values = [getattr(relation, each.name) for each in fields(relation)]
+    return [
+        hashlib.sha256(np.ascontiguousarray(value)).hexdigest() if isinstance(value, np.ndarray) else value
+        for value in values
+    ]
+
+
+def prefix_hashes(rows: U64) -> U64:
+    """Return hashes of the first 0, 1, ... and all n rows. ``rows`` has hashes of them, shape (lanes, n)."""
+    out = np.zeros((rows.shape[1] + 1, len(rows)), np.uint64)
+    np.cumsum(rows.T * _powers(_BASES[0], np.arange(rows.shape[1]))[:, None], axis=0, out=out[1:])
+    return out
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredChunks:
     """The chunks of an input: shape, grid, and coordinates, hashes (2, n) and bytes of the stored chunks."""
@@ -318,21 +342,29 @@ class StoredChunks:
 
 
 def chunk_digests(
-    key: U64, shape: Shape, grid: Shape, reads: Sequence[Read], chunks: Mapping[str, StoredChunks]
+    key: U64,
+    shape: Shape,
+    grid: Shape,
+    reads: Sequence[Read],
+    chunks: Mapping[str, StoredChunks],
+    begin: int = 0,
 ) -> U64:
     """Return the digests of all chunks of a result, shape (*chunks of the grid, 2).
 
     ``key`` are the hashes of all that has an influence on the values besides the inputs: the operation, its
-    arguments and the metadata.
+    arguments and the metadata. With ``begin``, the result has only the chunks from this coordinate of the
+    first dimension on, and ``chunks`` need only what they read.
     """
-    counts = cells(shape, grid)
+    begins = [begin, *(0 for _ in shape[1:])][: len(shape)]
+    counts = tuple(np.subtract(cells(shape, grid), begins).tolist())
     out = key.reshape(2, *(1 for _ in counts))
     for axis, (count, step, length) in enumerate(zip(counts, grid, shape, strict=True)):
         sizes = np.full(count, step)
-        sizes[-1:] = length - (count - 1) * step  # a chunk at the end is shorter
+        sizes[-1:] = length - (begins[axis] + count - 1) * step  # a chunk at the end is shorter
         out = extend_hash(out, _along(axis, sizes, len(counts)))
     for read in reads:
-        total, geometry = _read_digest(read, chunks[read.path], list(zip(shape, grid, strict=True)), counts)
+        edges = list(zip(shape, grid, begins, strict=True))
+        total, geometry = _read_digest(read, chunks[read.path], edges, counts)
         out = extend_hash(out, total)
         del total  # as large as the result
         out = extend_hash(out, geometry)
@@ -353,7 +385,7 @@ def _places(column: NDArray[np.uint32]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _read_digest(
-    read: Read, chunk: StoredChunks, edges: Sequence[tuple[int, int]], counts: Shape
+    read: Read, chunk: StoredChunks, edges: Sequence[tuple[int, int, int]], counts: Shape
 ) -> tuple[U64, U64]:
     """Return the weighted sums of the hashes in the boxes of one input, and hashes of the boxes.
 
@@ -369,8 +401,8 @@ def _read_digest(
         values[spots] = chunk.hashes if axes else 0
     geometry = np.zeros((1,) * len(counts), np.uint64)
     for number, (axis, relation) in enumerate(read.axes):
-        length, step = (1, 1) if axis is None else edges[axis]
-        intervals = Intervals(relation, length, step, chunk.shape[number])
+        length, step, begin = (1, 1, 0) if axis is None else edges[axis]
+        intervals = Intervals(relation, length, step, chunk.shape[number], begin)
         values, parts = _axis_sums(values, number, axes[number][0], intervals, chunk.grid[number])
         geometry = extend_hash(geometry, _along(axis, parts, len(counts)))
     # The axes of the input that no axis of the result is related to have one place now.
@@ -383,21 +415,25 @@ def _read_digest(
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The chunks of an axis of the result, and what they read of an axis of ``of`` elements of an input."""
+    """The chunks of an axis of the result, and what they read of an axis of ``of`` elements of an input.
+
+    ``first`` is the number of the first chunk.
+    """
 
     relation: Relation
     length: int
     step: int
     of: int
+    first: int = 0
 
     @property
     def count(self) -> int:
         """The number of intervals."""
-        return -(-self.length // self.step)
+        return -(-self.length // self.step) - self.first
 
     def spans(self, begin: int, end: int) -> ReadSpans:
         """Return the reads of some of the intervals."""
-        starts = np.arange(begin, min(end, self.count)) * self.step
+        starts = (self.first + np.arange(begin, min(end, self.count))) * self.step
         return self.relation.reads(starts, np.minimum(starts + self.step, self.length), self.of)
 
 

@@ -15,6 +15,7 @@ A later layer hides an earlier layer. Locks are acquired in this order; every th
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Buffer, Mapping
 from threading import RLock
@@ -414,13 +415,19 @@ class Workspace:
         has = self.context.assets.has_manifest
         return all(has(entry.ids[number]) for number in entry.manifests_at(coords))
 
-    def ref_table(self, path: str, *, with_statistics: bool = False) -> ChunkTable:
-        """Return all references of an array, on request with their stored statistics."""
+    def ref_table(self, path: str, *, with_statistics: bool = False, first: int = 0) -> ChunkTable:
+        """Return all references of an array, on request with their stored statistics.
+
+        With ``first``, those of the chunks from this coordinate of the first dimension on.
+        """
         with self.lock:
             node = self.changes.array(self.moved_base, path)
             entry = self.array_entry(path)
             assert entry is not None
-            manifests = self.manifests([ref.id for ref in node.array_data.manifests])
+            ids = entry.ids
+            if first:
+                ids = list(itertools.compress(ids, (entry.boxes[:, 0, 1] > first).tolist()))
+            manifests = self.manifests(ids)
             if with_statistics:
                 manifests = list(map(self.context.assets.with_statistics, manifests))
             ndim = len(node.array_data.shape)
@@ -434,6 +441,8 @@ class Workspace:
         table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
         table = table.stored()
         is_inside = within(table.index, node.array_data.num_chunks)
+        if first:
+            is_inside &= table.index[:, 0] >= first
         return table if is_inside.all() else table.select_chunks(is_inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
