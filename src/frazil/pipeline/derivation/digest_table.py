@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -25,7 +25,9 @@ from frazil.format.ids import id_matrix, id_to_text
 from frazil.jobs.blocks import I64, block_shape, cells, split
 from frazil.pipeline.derivation.definition import Definition
 from frazil.pipeline.derivation.relations import (
+    ROWS,
     U64,
+    Intervals,
     Read,
     StoredChunks,
     Window,
@@ -34,6 +36,7 @@ from frazil.pipeline.derivation.relations import (
     prefix_hashes,
     reference_hashes,
     relation_fields,
+    span_hashes,
 )
 from frazil.pipeline.transform.arrays import (
     TABLES,
@@ -160,16 +163,55 @@ def _leading(index: NDArray[Any]) -> I64:
     return index[:, 0].astype(np.int64) if index.shape[1] else np.zeros(len(index), np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ManifestOrder:
-    """The n manifests of an array, in the order of their boxes along the first dimension.
+type Mark = tuple[int, int, str]
 
-    ``hashes`` are those of the first 0, 1, ... and all n manifests, ``starts`` where each of them begins,
-    and `LAST`; ``stops`` where each ends. The session has changed no chunk before ``edited``.
-    """
+
+def _marks(stored: Any) -> list[Mark]:
+    """Return marks from JSON."""
+    return [(int(count), int(start), str(text)) for count, start, text in stored]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefixes:
+    """Hashes of the first 0, 1, ... and all n rows, and the coordinates where the rest begins."""
 
     hashes: U64
     starts: I64
+
+    @staticmethod
+    def of(columns: Iterable[NDArray[Any]], starts: I64) -> Prefixes:
+        """Return the prefixes of the rows of columns."""
+        rows = np.repeat(np.array([[1], [2]], np.uint64), len(starts) - 1, axis=1)
+        for column in columns:
+            rows = extend_hash(rows, column)
+        return Prefixes(prefix_hashes(rows), starts)
+
+    def marks(self, count: int, end: int = LAST) -> list[Mark]:
+        """Return what a table stores of the first rows: hashes of ``count``, one less, two, four, and so on.
+
+        Each has the number of rows, and the coordinate where the rest begins, ``end`` at the latest.
+        """
+        numbers = [count, *(count - (1 << bit) for bit in range(count.bit_length()))]
+        return [
+            (each, min(int(self.starts[each]), end), self.hashes[each].tobytes().hex()) for each in numbers
+        ]
+
+    def first_change(self, marks: Sequence[Mark]) -> int:
+        """Return a coordinate before which the rows are those of the marks."""
+        for count, start, text in marks:
+            if count < len(self.hashes) and self.hashes[count].tobytes().hex() == text:
+                return min(start, int(self.starts[count]))
+        return 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManifestOrder:
+    """The manifests of an array, in the order of their boxes along the first dimension.
+
+    ``stops`` are where they end. The session has changed no chunk before ``edited``.
+    """
+
+    prefixes: Prefixes
     stops: I64
     edited: int
 
@@ -183,109 +225,134 @@ class ManifestOrder:
         boxes, count = boxes[order], len(order)
         ids = np.zeros((count, 24), np.uint8)
         ids[:, :8], ids[:, 8:20] = np.frombuffer(entry.node.id, np.uint8), id_matrix(entry.ids)[order]
-        rows = np.repeat(np.array([[1], [2]], np.uint64), count, axis=1)
-        for column in (*ids.view(np.uint64).T, *boxes.reshape(count, 2 * boxes.shape[1]).T):
-            rows = extend_hash(rows, column)
+        columns = (*ids.view(np.uint64).T, *boxes.reshape(count, 2 * boxes.shape[1]).T)
+        prefixes = Prefixes.of(columns, np.append(_leading(boxes[:, :, 0]), LAST))
         edited = [_leading(each.table().index).min(initial=LAST) for each in entry.edits]
-        return ManifestOrder(
-            prefix_hashes(rows),
-            np.append(_leading(boxes[:, :, 0]), LAST),
-            _leading(boxes[:, :, 1]),
-            int(min(edited, default=LAST)),
-        )
+        return ManifestOrder(prefixes, _leading(boxes[:, :, 1]), int(min(edited, default=LAST)))
 
-    def marks(self, end: int = LAST) -> list[tuple[int, int, str]]:
-        """Return what a table stores of the manifests that end before ``end``, where changes begin.
-
-        These are hashes of all of them, of all but one, but two, but four, and so on, each with the number of
-        manifests, and with the coordinate where the next one begins. A commit writes a manifest with changes
-        again.
-        """
+    def marks(self, end: int = LAST) -> list[Mark]:
+        """Return the marks of manifests before ``end``, where changes begin: a commit writes others again."""
         end = min(end, self.edited)
-        count = int(np.searchsorted(np.maximum.accumulate(self.stops), end, side="right"))
-        numbers = [count, *(count - (1 << bit) for bit in range(count.bit_length()))]
-        return [
-            (each, min(int(self.starts[each]), end), self.hashes[each].tobytes().hex()) for each in numbers
-        ]
+        count = np.searchsorted(np.maximum.accumulate(self.stops), end, side="right")
+        return self.prefixes.marks(int(count), end)
 
-    def first_change(self, marks: Sequence[tuple[int, int, str]]) -> int:
-        """Return a coordinate before which all chunks are those of ``marks``."""
-        for count, start, text in marks:
-            if count < len(self.hashes) and self.hashes[count].tobytes().hex() == text:
-                return min(start, int(self.starts[count]), self.edited)
-        return 0
+    def first_change(self, marks: Sequence[Mark]) -> int:
+        """Return a coordinate before which all chunks are those of the marks."""
+        return min(self.prefixes.first_change(marks), self.edited)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputReads:
+    """What the rows of chunks of a result, along its first dimension, read of an input.
+
+    ``length`` and ``grid`` are those of the first dimension of the input. If the rows read it in windows,
+    there is a ``window``; else ``rows`` are the spans that they read, and ``ends`` where the first 0, 1, ...
+    and all rows end to read. With neither, each row may read everything.
+    """
+
+    manifests: ManifestOrder
+    length: int = 1
+    grid: int = 1
+    window: Window | None = None
+    rows: Prefixes | None = None
+    ends: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @staticmethod
+    def of(read: Read, array: ArrayInfo, manifests: ManifestOrder, shape: Shape, grid: Shape) -> InputReads:
+        """Return the reads of an input. ``shape`` and ``grid`` are those of the result."""
+        if not read.axes or read.axes[0][0] != 0:
+            return InputReads(manifests)
+        relation, lengths = read.axes[0][1], (array.shape[0], array.grid[0])
+        if isinstance(relation, Window) and not relation.periodic:
+            return InputReads(manifests, *lengths, relation)
+        intervals = Intervals(relation, shape[0], grid[0], array.shape[0])
+        if intervals.count > ROWS:
+            return InputReads(manifests)
+        spans = intervals.spans(0, ROWS)
+        rows = Prefixes.of([span_hashes(spans)], np.arange(intervals.count + 1))
+        ends = np.maximum.accumulate(np.append(0, spans.high))[spans.offsets]
+        return InputReads(manifests, *lengths, None, rows, ends)
+
+    def form(self, read: Read, array: ArrayInfo) -> list[Any]:
+        """Return what must be equal: lengths, relations, chunks. A relation that is no dataclass is None."""
+        is_free = self.window is not None or self.rows is not None
+        fixed = read.axes[1:] if self.rows is not None else read.axes
+        axes = [[axis, type(each).__name__, each.moves] for axis, each in read.axes]
+        return [array.shape[is_free:], array.grid, axes, *(relation_fields(each) for _, each in fixed)]
+
+    def as_json(self) -> list[Any]:
+        """Return what a table stores: the length, marks of the manifests, and of the rows."""
+        rows = [] if self.rows is None else self.rows.marks(len(self.ends) - 1)
+        return [self.length, self.manifests.marks(), rows]
+
+    def first_change(self, length: int, marks: Sequence[Mark], rows: Sequence[Mark], step: int) -> int:
+        """Return a row: those before it read the same chunks at the same places as the rows of a table.
+
+        ``step`` is the length of a row.
+        """
+        end = self.manifests.first_change(marks)
+        if self.rows is not None:
+            inside = int(np.searchsorted(self.ends, end * self.grid, side="right")) - 1
+            return min(inside, self.rows.first_change(rows))
+        if self.window is None:
+            return LAST if end == LAST else 0
+        end *= self.grid
+        return (
+            self.window.count_before(end if length == self.length else min(end, length, self.length)) // step
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
     """What the digests of a result are computed from: a later run finds out which of them still hold.
 
-    ``form`` is a hash of the lengths and relations that must be equal. An input that is read in windows along
-    the first dimension may have another length there: ``windows`` has the relation, or None, the length and
-    the chunk length of each input. ``length`` and ``step`` are those of the result. ``manifests`` are those
-    of the inputs.
+    ``form`` is a hash of the lengths and relations that must be equal. ``length`` is that of the result along
+    its first dimension, and ``step`` that of its chunks.
     """
 
     form: str
     length: int
     step: int
-    windows: Sequence[tuple[Window | None, int, int]]
-    manifests: Sequence[ManifestOrder]
+    inputs: Sequence[InputReads]
 
     @staticmethod
     def of(
         shape: Shape, grid: Shape, reads: Sequence[Read], inputs: Sequence[tuple[ArrayInfo, ManifestOrder]]
     ) -> Basis | None:
-        """Return what a result reads; None if that cannot be compared."""
-        windows, form, is_known = list[tuple[Window | None, int, int]](), list[Any](), bool(shape)
-        for read, (array, _) in zip(reads, inputs, strict=True):
-            axis, relation = read.axes[0] if read.axes else (None, None)
-            is_moving = axis == 0 and isinstance(relation, Window) and not relation.periodic
-            window = relation if is_moving and isinstance(relation, Window) else None
-            ends = (array.shape[0], array.grid[0]) if array.ndim else (1, 1)
-            windows.append((window, *ends))
-            relations = [[axis, type(each).__name__, relation_fields(each)] for axis, each in read.axes]
-            is_known &= all(each is not None for _, _, each in relations)
-            form.append([array.shape[window is not None :], array.grid, relations])
-        if not is_known:
+        """Return what a result reads; None if it has no dimensions, or relations that cannot be compared."""
+        if not shape:
             return None
-        text = json_hash([shape[1:], grid, form]).tobytes().hex()
-        return Basis(text, shape[0], grid[0], windows, [manifests for _, manifests in inputs])
+        several, form = list[InputReads](), list[Any]()
+        for read, (array, manifests) in zip(reads, inputs, strict=True):
+            several.append(InputReads.of(read, array, manifests, shape, grid))
+            form.append(several[-1].form(read, array))
+        if any(None in each for each in form):
+            return None
+        return Basis(json_hash([shape[1:], grid, form]).tobytes().hex(), shape[0], grid[0], several)
 
-    def as_json(self, marks: Sequence[tuple[int, int, str]]) -> Json:
+    def as_json(self, marks: Sequence[Mark]) -> Json:
         """Return what a table stores. ``marks`` are those of the manifests of the result."""
-        inputs = [
-            [length, each.marks()] for (_, length, _), each in zip(self.windows, self.manifests, strict=True)
-        ]
+        inputs = [each.as_json() for each in self.inputs]
         return {"form": self.form, "length": self.length, "inputs": inputs, "result": marks}
 
-    def first_change(self, stored: Any, result: ManifestOrder) -> int:
-        """Return a coordinate before which the stored digests hold, and the chunks are those of the run."""
+    def first_changes(self, stored: Any, result: ManifestOrder) -> tuple[int, int]:
+        """Return two rows of chunks: before the first, the stored digests hold.
+
+        Before the second, which is not behind the first, the chunks are also those of the run.
+        """
         try:
             form, length, own = str(stored["form"]), int(stored["length"]), _marks(stored["result"])
-            inputs = [(int(former), _marks(marks)) for former, marks in stored["inputs"]]
+            inputs = [(int(size), _marks(one), _marks(rows)) for size, one, rows in stored["inputs"]]
         except (LookupError, TypeError, ValueError):  # it has another form, or others have changed it
-            return 0
-        if form != self.form or len(inputs) != len(self.manifests):
-            return 0
-        first = min(result.first_change(own), -(-self.length // self.step))
+            return 0, 0
+        if form != self.form or len(inputs) != len(self.inputs):
+            return 0, 0
+        first = -(-self.length // self.step)
         if length != self.length:
-            first = min(first, min(length, self.length) // self.step)
-        for (window, now, grid), order, (former, marks) in zip(
-            self.windows, self.manifests, inputs, strict=True
-        ):
-            end = order.first_change(marks)
-            if window is not None:
-                end = end * grid if now == former else min(end * grid, now, former)
-                first = min(first, window.count_before(end) // self.step)
-            elif end != LAST:
-                return 0
-        return first
-
-
-def _marks(stored: Any) -> list[tuple[int, int, str]]:
-    """Return marks of manifests from JSON."""
-    return [(int(count), int(start), str(text)) for count, start, text in stored]
+            first = min(length, self.length) // self.step
+        pairs = zip(self.inputs, inputs, strict=True)
+        first = min([first, *(each.first_change(*former, self.step) for each, former in pairs)])
+        return first, min(first, result.first_change(own))
 
 
 def chunk_rows(index: NDArray[np.uint32], counts: Shape) -> I64:

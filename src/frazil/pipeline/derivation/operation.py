@@ -616,26 +616,18 @@ class BlockRun:
         is_refresh = self.view.is_refresh
         tables = {each.path: self._table(session, each.path) if is_refresh else None for each in computed.new}
         stored = [table for table in tables.values() if table is not None]
-        basis, orders, first = None, {path: ManifestOrder.of(session, path) for path in tables}, 0
+        basis, orders = None, {path: ManifestOrder.of(session, path) for path in tables}
         if program is None:
             inputs = [(arrays[each.path], hashes[each.path].manifests(each.path)) for each in reads]
             basis = Basis.of(new.shape, new.grid, reads, inputs)
+        first, known = 0, 0
         if basis is not None and len(stored) == len(tables) and not self.is_full:
-            first = min(
-                basis.first_change(table.basis, order) if table.key == text else 0
+            bounds = [
+                basis.first_changes(table.basis, order) if table.key == text else (0, 0)
                 for table, order in zip(stored, orders.values(), strict=True)
-            )
-        plan = None if program is None else program.chunk_plan(source, new)
-        firsts = dict.fromkeys(hashes, 0 if plan is not None or not first else LAST)
-        for read in reads if first else ():
-            firsts[read.path] = min(firsts[read.path], _first_read(read, new, arrays[read.path], first))
-        chunks = {path: each.of(path, firsts[path]) for path, each in hashes.items()}
-        if plan is None:
-            digests = chunk_digests(key_hash, new.shape, new.grid, reads, chunks, first)
-        else:
-            metadata = {path: _metadata(each, is_input=True) for path, each in arrays.items()}
-            digests = plan.digests(key_hash, chunks, metadata)
-        part = digests.shape[:-1]
+            ]
+            first, known = np.min(bounds, axis=0).tolist()
+        part = (counts[0] - known, *counts[1:]) if known else counts
         mask, edited, reason = np.zeros(part, np.bool_), set[str](), ""
         for path, table in tables.items() if is_refresh else ():
             if table is None:
@@ -647,17 +639,32 @@ class BlockRun:
                     else "its table of digests is missing"
                 )
                 continue
-            words = table.at(part, first)
-            is_edited = words[..., 2] != own_hashes(session, path, part, first)
+            is_edited = table.at(part, known)[..., 2] != own_hashes(session, path, part, known)
             if is_edited.any():
                 edited.add(path)
-            mask = np.asarray(mask | (words[..., :2] != digests).any(axis=-1) | is_edited)
+            mask = np.asarray(mask | is_edited)
+        if first:
+            first = min(first, known + _first_row(mask))
+        plan = None if program is None else program.chunk_plan(source, new)
+        firsts = dict.fromkeys(hashes, 0 if plan is not None or not first else LAST)
+        for read in reads if first else ():
+            firsts[read.path] = min(firsts[read.path], _first_read(read, new, arrays[read.path], first))
+        chunks = {path: each.of(path, firsts[path]) for path, each in hashes.items()}
+        if plan is None:
+            digests = chunk_digests(key_hash, new.shape, new.grid, reads, chunks, first)
+        else:
+            metadata = {path: _metadata(each, is_input=True) for path, each in arrays.items()}
+            digests = plan.digests(key_hash, chunks, metadata)
+        if first > known:
+            digests = np.concatenate([stored[0].at(part, known)[: first - known, ..., :2], digests])
+        for table in stored:
+            mask = np.asarray(mask | (table.at(part, known)[..., :2] != digests).any(axis=-1))
         moves = nothing
         if not is_refresh:
             mask = everything
         elif self.is_full:
             mask, reason = everything, "mode is 'full'"
-        elif len(stored) == len(tables) and not edited and not first and mask.ndim and mask.any():
+        elif len(stored) == len(tables) and not edited and not known and mask.ndim and mask.any():
             words = stored[0].at(stored[0].shape[:-1])
             if all(np.array_equal(each.at(each.shape[:-1])[..., :2], words[..., :2]) for each in stored):
                 moves = _moved_chunks(words, digests, mask)
@@ -667,19 +674,22 @@ class BlockRun:
         size = 0
         if self.is_dry and is_refresh:
             size = (
-                _bytes_read(mask, new, reads, chunks, first)
+                _bytes_read(mask[first - known :] if first else mask, new, reads, chunks, first)
                 if plan is None
                 else plan.bytes_read(mask, chunks)
             )
-        if first:
-            rows, mask = mask, np.zeros(counts, np.bool_)
-            mask[first:] = rows
+        if known:
+            mask = np.concatenate([np.zeros((known, *counts[1:]), np.bool_), mask])
         bases = dict[str, Json]()
         if basis is not None:
-            changed = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
-            end = min([*changed[:1].tolist(), *moves[0][:, 0].tolist()], default=LAST)
+            end = int(moves[0][:, 0].min(initial=_first_row(mask)))
             bases = {path: basis.as_json(order.marks(end)) for path, order in orders.items()}
-        return ChunkSelection(mask, digests, moves, text, reason, frozenset(edited), size, first, bases)
+        return ChunkSelection(mask, digests, moves, text, reason, frozenset(edited), size, known, bases)
+
+
+def _first_row(mask: NDArray[np.bool_]) -> int:
+    """Return the first coordinate of a mask, along its first axis, that has a true element."""
+    return int(np.flatnonzero(mask.any(axis=tuple(range(1, mask.ndim)))).min(initial=LAST))
 
 
 def _first_read(read: Read, new: ArrayInfo, array: ArrayInfo, first: int) -> int:
@@ -712,7 +722,7 @@ def _bytes_read(
         is_read = is_read.reshape([1 if axis is None else mask.shape[axis] for axis, _ in read.axes])
         for number, (axis, relation) in enumerate(read.axes):
             step, stop = (1, 1) if axis is None else (new.grid[axis], new.shape[axis])
-            intervals = Intervals(relation, stop, step, chunk.shape[number], 0 if axis else first)
+            intervals = Intervals(relation, stop, step, chunk.shape[number], 0 if axis != 0 else first)
             is_read = _chunks_read(is_read, number, intervals, chunk.grid[number])
         inside = within(chunk.index, is_read.shape)
         if is_read.all():

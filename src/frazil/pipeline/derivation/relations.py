@@ -306,6 +306,14 @@ def reference_hashes(table: ChunkTable, lanes: int = 2) -> U64:
     return out
 
 
+def span_hashes(spans: ReadSpans) -> U64:
+    """Return a hash of the spans of each interval."""
+    rank = np.arange(len(spans.low)) - np.repeat(spans.offsets[:-1], np.diff(spans.offsets))
+    parts = extend_hash(np.zeros(len(rank), np.uint64), rank)
+    parts = extend_hash(extend_hash(parts, spans.low), spans.high)
+    return np.asarray(_interval_sums(parts[None], spans.offsets)[0])
+
+
 def json_hash(value: Any) -> U64:
     """Return two hashes of a value of JSON, shape (2,)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True, default=str)
