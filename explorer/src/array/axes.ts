@@ -3,7 +3,7 @@
 import { type Limits, ticks } from "./colour";
 import { arrayNear, attributes, coordinate, dimensionName, inherited } from "./nodes";
 import { type Box, boxShape, cellEdges, cellFinder } from "./slices";
-import { clamp, f64, nth, type Properties, type Shape } from "../base/lists";
+import { clamp, f64, list, nth, type Properties, type Shape } from "../base/lists";
 import { type Clock, type Tick, timeTicks } from "../cf/calendar";
 import type { Decoded } from "../cf/cf";
 import type { ArrayNode, Snapshot } from "../format/types";
@@ -77,7 +77,7 @@ export function affine(snapshot: Snapshot, node: ArrayNode, d: number): Coordina
   const [transform, names, registration] = ["transform", "dimensions", "registration"].map((key) =>
     inherited(snapshot, node, `spatial:${key}`),
   );
-  const numbers = Array.isArray(transform) ? transform.map(Number) : [];
+  const numbers = list(transform).map(Number);
   const place = Array.isArray(names)
     ? names.length - 1 - names.indexOf(node.dimensions[d])
     : node.shape.length - 1 - d; // 0 is x, 1 is y

@@ -1,8 +1,7 @@
 /** The tree of a version as rows, and facts about nodes. */
 
 import { type Box, chunksOf, type Slice } from "./slices";
-import { nth, product, type Properties, record, type Shape } from "../base/lists";
-import type { Codec } from "../codecs/codecs";
+import { list, nth, product, type Properties, record, records, type Shape } from "../base/lists";
 import { storedChunks } from "../format/arrays";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
 import type { Target } from "../page/home";
@@ -167,10 +166,7 @@ function levelsOf(group: Node): string[] {
   const { multiscales, ome } = attributesOr(group);
   const [image] = [record(ome).multiscales].flat();
   const [layout, datasets] = [record(multiscales).layout, record(image).datasets];
-  const names = [
-    ...(Array.isArray(layout) ? layout : []).map((each) => record(each).asset),
-    ...(Array.isArray(datasets) ? datasets : []).map((each) => record(each).path),
-  ];
+  const names = [...records(layout).map(({ asset }) => asset), ...records(datasets).map(({ path }) => path)];
   return names
     .filter((name) => typeof name === "string")
     .map((name) => `${group.path === "/" ? "" : group.path}/${name}`);
@@ -235,20 +231,17 @@ export function title(node: Node): string {
 
 /** Codecs as one line each, with those inside shards. */
 export function codecs(node: Node): string[] {
-  const line = (codec: Partial<Codec> | string): string[] => {
+  const line = (codec: unknown): string[] => {
     if (typeof codec === "string") return [codec];
-    const { codecs: inner, index_codecs: _, ...rest } = codec.configuration ?? {};
+    const { name = "unknown", configuration } = record(codec);
+    const { codecs: inner, index_codecs: _, ...rest } = record(configuration);
     const settings = Object.entries(rest).map(
       ([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`,
     );
-    const own = `${codec.name ?? "unknown"}${settings.length ? ` (${settings.join(", ")})` : ""}`;
-    return [
-      own,
-      ...(Array.isArray(inner) ? inner.flatMap(line).map((text) => `within the shard: ${text}`) : []),
-    ];
+    const own = `${name}${settings.length ? ` (${settings.join(", ")})` : ""}`;
+    return [own, ...list(inner).flatMap((each) => line(each).map((text) => `within the shard: ${text}`))];
   };
-  const list = node.document["codecs"];
-  return Array.isArray(list) ? list.flatMap(line) : [];
+  return list(node.document["codecs"]).flatMap(line);
 }
 
 export type Change = "added" | "changed" | "data";

@@ -58,6 +58,9 @@ export function record(value: unknown): Properties {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Properties) : {};
 }
 
+export const list = (value: unknown): unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
+export const records = (value: unknown): Properties[] => list(value).map(record);
+
 /** The entry of a table, and not of its prototype. */
 export const entryOf = <T>(table: Readonly<Record<string, T>>, name: string): T | undefined =>
   Object.hasOwn(table, name) ? table[name] : undefined;

@@ -1,7 +1,7 @@
 /** Derived arrays of a version: what is made of what, and what is behind. Attributes of Frazil's own arrays say it. */
 
 import { attributes, isArray, isHidden } from "../array/nodes";
-import { type Properties, record } from "../base/lists";
+import { list, type Properties, record } from "../base/lists";
 import type { Node, Repository, Snapshot } from "../format/types";
 import { last } from "../page/text";
 import { commitsBack, isCompaction, mergedRows } from "./writers";
@@ -95,9 +95,6 @@ export async function derivedStates(repository: Repository, snapshot: Snapshot):
 
 const RECORD = "/.frazil/pipeline";
 const VERSION = 1;
-
-export const list = (value: unknown): unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
-export const records = (value: unknown): Properties[] => list(value).map(record);
 
 /** The definitions in a version. Those of later releases with another meaning are left out. */
 export const pipelines = (snapshot: Snapshot): Properties[] =>

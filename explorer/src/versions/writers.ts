@@ -7,7 +7,7 @@
 
 import { isArray } from "../array/nodes";
 import { compareTables, rowFinder } from "../array/references";
-import { i32, type Properties, record } from "../base/lists";
+import { i32, list, type Properties, record } from "../base/lists";
 import { parallel, PARALLEL, turns } from "../codecs/pool";
 import type { ArrayNode, Changes, ChunkTable, Progress, Repository, Snapshot } from "../format/types";
 
@@ -56,15 +56,11 @@ export const isCompaction = (repository: Repository, row: number): boolean =>
   ownFacts(repository, row)["compaction"] === true;
 
 /** Rows of the versions that a commit merged into its branch. */
-export function mergedRows(repository: Repository, row: number): number[] {
-  const { parents } = ownFacts(repository, row);
-  return Array.isArray(parents)
-    ? parents
-        .slice(1)
-        .map((id) => repository.row(String(id)))
-        .filter((each) => each >= 0)
-    : [];
-}
+export const mergedRows = (repository: Repository, row: number): number[] =>
+  list(ownFacts(repository, row)["parents"])
+    .slice(1)
+    .map((id) => repository.row(String(id)))
+    .filter((each) => each >= 0);
 
 /** The commits that came with a merge, newest first, other merges last; undefined if one record is missing. */
 export async function commitsOfMerge(repository: Repository, merge: number, most: number) {

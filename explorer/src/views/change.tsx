@@ -3,7 +3,7 @@
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { reasonOf } from "../base/errors";
-import { i32, type Properties } from "../base/lists";
+import { i32, list, type Properties } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
 import { Choice, More } from "../page/parts";
@@ -265,16 +265,15 @@ export function planLines(
     return [...undos, ...moves, ...notes.map((note): Line => ["removed", note])];
   }
   if (id === before) return [];
-  const fields = changes;
-  const list = (name: string): unknown[] => (Array.isArray(fields[name]) ? (fields[name] as unknown[]) : []);
   const tip = id === source ? versionText(id) : `a new commit: ${firstLine(message ?? "")}`;
   const lines: Line[] = [["changed", `${branch} moves from ${versionText(before)} to ${tip}`]];
   if (commits !== undefined) lines.push(["", `brings ${plural(commits, "commit")}`]);
-  for (const pair of list("moved_nodes")) lines.push(["changed", `moved ${(pair as string[]).join(" to ")}`]);
+  for (const pair of list(changes["moved_nodes"]))
+    lines.push(["changed", `moved ${(pair as string[]).join(" to ")}`]);
   for (const [what, style] of Object.entries(STYLES))
-    for (const path of [...list(`${what}_groups`), ...list(`${what}_arrays`)])
+    for (const path of [`${what}_groups`, `${what}_arrays`].flatMap((name) => list(changes[name])))
       lines.push([style, `${what === "updated" ? style : what} ${path}`]);
-  for (const [path, chunks] of Object.entries(fields["updated_chunks"] ?? {}))
+  for (const [path, chunks] of Object.entries(changes["updated_chunks"] ?? {}))
     lines.push(["data", `data ${path}: ${plural(Number(chunks), "chunk")}`]);
   for (const { path, side, values, chunks } of discarded) {
     const what = values === null ? "values" : plural(values, "value");

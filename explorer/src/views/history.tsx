@@ -6,7 +6,7 @@ import { type Scale, scaleOf } from "../array/axes";
 import { arrays, itemSize, title } from "../array/nodes";
 import { chunkBox, MOST_VALUES } from "../array/references";
 import { cellFinder } from "../array/slices";
-import { f64, firstWhere, i32, nth, product, record, type Shape } from "../base/lists";
+import { f64, firstWhere, i32, nth, product, record, records, type Shape } from "../base/lists";
 import type { Changes, Repository } from "../format/types";
 import { Canvas, css } from "../page/canvas";
 import type { ArrayProps, Reader, Target } from "../page/home";
@@ -17,7 +17,7 @@ import { diffAddress, go, nodeAddress, notice, route, setQuery, useLater, useLoa
 import { count, firstLine, minute, plural, short, when } from "../page/text";
 import { allCategories, statistics } from "../values/numbers";
 import { nodeOf, together } from "../values/play";
-import { records, ruleText } from "../versions/derived";
+import { ruleText } from "../versions/derived";
 import { author, search } from "../versions/search";
 import { ChangeButtons } from "./change";
 import { ChangeList, Value } from "./overview";

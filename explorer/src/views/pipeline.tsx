@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { isArray } from "../array/nodes";
 import { reasonOf } from "../base/errors";
-import { f64, i32, type Properties, record } from "../base/lists";
+import { f64, i32, list, type Properties, record, records } from "../base/lists";
 import { parallel } from "../codecs/pool";
 import type { Repository, Snapshot } from "../format/types";
 import { type Box, Graph } from "../page/graph";
@@ -12,7 +12,7 @@ import { type Reader, valuesOf } from "../page/home";
 import { Failure } from "../page/parts";
 import { nodeAddress, useLoad } from "../page/state";
 import { count, minute, parent, plural } from "../page/text";
-import { derivedStates, list, records, type Result, ruleText, type State } from "../versions/derived";
+import { derivedStates, type Result, ruleText, type State } from "../versions/derived";
 
 type Props = { reader: Reader; snapshot: Snapshot; version: string };
 
@@ -38,12 +38,11 @@ type PipelineProps = Props & { of: Properties; facts: Facts | undefined };
 function Pipeline({ of, facts, reader, snapshot, version }: PipelineProps): VNode {
   const keys = [of, facts, reader, snapshot, version] as const;
   const boxes = useMemo(() => boxesOf(...keys), keys);
-  const [name, owners] = [String(of["name"]), of["owners"]];
+  const [name, owners] = [String(of["name"]), texts(of["owners"])];
   return (
     <>
       <h3>
-        {name}{" "}
-        {Array.isArray(owners) && owners.length > 0 && <span class="quiet">of {owners.join(", ")}</span>}
+        {name} {owners.length > 0 && <span class="quiet">of {owners.join(", ")}</span>}
       </h3>
       <Graph label={`Pipeline ${name}`} boxes={boxes} />
     </>

@@ -2,13 +2,12 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useMemo } from "preact/hooks";
-import { f64, type Properties, record } from "../base/lists";
+import { f64, list, type Properties, record, records } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
 import { CommitLink, Facts, OnRequest, Table, Wait } from "../page/parts";
 import { change, ID, nodeAddress, useLoad } from "../page/state";
 import { count, firstLine, minute, short, when } from "../page/text";
-import { list, records } from "../versions/derived";
 import { Value } from "./overview";
 
 /** Title and name of the answers that only a server has. */
