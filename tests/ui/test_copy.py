@@ -29,6 +29,20 @@ STORED[1, 2, 3] = -1
 #: Integers that numbers of the page do not have in full.
 WIDE = np.array([[2**53, 1, 2], [3, 2**60, 5]])
 TEXTS = np.array([["a", "b", "c"], ["d", "e", "f"]])
+SQUARE = np.arange(9.0).reshape(3, 3)
+WAVES = SQUARE * (1 + 2j)
+#: Arrays of one dimension or two, by their paths, with the titles of the lines that run for a part of them.
+ARRAYS: dict[str, tuple[Any, list[str], set[str]]] = {
+    "era5/time": (np.arange(4) * 6, ["time"], {"xarray", "Frazil", "NetCDF"}),
+    "square/covariance": (SQUARE, ["x", "x"], {"Frazil"}),
+    "square/other": (np.arange(3.0), ["x"], {"xarray", "Frazil", "SQL", "NetCDF"}),
+    "sizes/covariance": (SQUARE[:2], ["x", "x"], {"Frazil"}),
+    "sizes/other": (np.arange(4.0), ["y"], {"Frazil", "SQL"}),
+    "letters/T": (np.arange(3.0), ["t"], {"xarray", "Frazil", "NetCDF"}),
+    "letters/waves": (WAVES, ["y", "x"], {"xarray", "Frazil", "SQL"}),
+    "empty/line": (np.zeros(0), ["time"], set()),
+    "empty/plane": (np.zeros((0, 3)), ["time", "x"], set()),
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +60,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         group.create_array("lat", data=lat, dimension_names=["lat"], attributes={"units": "degrees_north"})
         zarr.create_array(store, name="wide", data=WIDE, dimension_names=["y", "x"])
         zarr.create_array(store, name="texts", data=TEXTS, dimension_names=["y", "x"])
+        for path, (data, dims, _) in ARRAYS.items():
+            if not path.startswith("era5/"):
+                zarr.create_array(store, name=path, data=data, dimension_names=dims)
     with repo.transaction("main", message="second") as store:
         zarr.open_array(store, path="wide")[:] = WIDE + WIDE // 2**53
         zarr.open_array(store, path="era5/t")[1, :3] = STORED[1, :3] + 1
@@ -147,6 +164,34 @@ def test_wide_integers(page: Any, client: Client) -> None:
 def test_texts_along_any_axes(page: Any, client: Client, axes: str, expected: Any) -> None:
     shown(page, client, f"v/main/texts?view=data&{axes}")
     assert [each[-1] for each in table(page)[1:]] == expected.ravel().tolist()
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate dimension names:UserWarning")
+@pytest.mark.parametrize("path", ARRAYS)
+def test_only_lines_that_run(
+    page: Any, client: Client, path: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data, dims, titles = ARRAYS[path]
+    part = tuple(slice(1, 3) if n > 2 else slice(0, n) for n in data.shape)
+    query = "".join(f"&r{d}={each.start}-{each.stop}" for d, each in enumerate(part))
+    shown(page, client, f"v/main/{path}?view=data{query}")
+    every = ["xarray", "Frazil", "SQL", "NetCDF"]
+    buttons = {each for each in every if page.get_by_role("button", name=each, exact=True).count()}
+    assert buttons == titles
+    for title in buttons - {"SQL"}:
+        names: dict[str, Any] = {}
+        exec(lines(page, title), names)
+        values = np.asarray(names["values"])
+        if values.dtype.kind == "M":
+            values = (values - np.datetime64("2020-01-01")) // np.timedelta64(1, "h")
+        np.testing.assert_array_equal(values, data[part])
+    if "SQL" in buttons:
+        assert main([*shlex.split(lines(page, "SQL"))[1:], "--csv"]) == 0
+        answer = list(csv.reader(capsys.readouterr().out.splitlines()))
+        assert answer[0] == [*dims, path.split("/")[-1]]
+        if data.dtype.kind == "f":
+            assert values_of(answer) == data[part].ravel().tolist()
 
 
 def test_difference_and_files(page: Any, client: Client, tmp_path: Path, monkeypatch: Any) -> None:

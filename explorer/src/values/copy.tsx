@@ -38,9 +38,12 @@ values = read(${text(snapshot.id)})${base ? ` - read(${text(base.snapshot.id)})`
 `;
   const [group, name] = [parent(node.path), last(node.path)];
   const open = `xr.open_zarr(session.store, group=${text(group)}, consolidated=False)[${text(name)}]`;
-  const xarray = isNamed(snapshot, group) && program("xarray as xr", open);
-  const where = base ? undefined : conditions(plane, coordinates);
-  const columns = [...node.dimensions, name].map((each) => `"${each?.replaceAll('"', '""')}"`).join(", ");
+  // xarray would take another part: it has one index for each name
+  const xarray = isDistinct(node.dimensions) && isDataset(snapshot, group) && program("xarray as xr", open);
+  const names = [...node.dimensions, name];
+  const isTable = !base && isDistinct(names.map((each) => each?.toLowerCase())); // SQL knows no case
+  const where = isTable ? conditions(plane, coordinates) : undefined;
+  const columns = names.map((each) => `"${each?.replaceAll('"', '""')}"`).join(", ");
   const query = `select ${columns} from t${where?.length ? ` where ${where.join(" and ")}` : ""}`;
   const sql = `frazil sql ${word(`${location}@${snapshot.id}:${node.path.slice(1)}`)} ${word(query)}\n`;
   return [
@@ -48,13 +51,23 @@ values = read(${text(snapshot.id)})${base ? ` - read(${text(base.snapshot.id)})`
     // Elements as stored: packed, and times as numbers
     ["Frazil", program("numpy as np", `frazil.read(session, ${text(node.path)}, np.s_`)],
     ...(where ? [["SQL", sql]] : []),
-    ...(xarray ? [["NetCDF", `${xarray}values.to_netcdf(${text(`${name}.nc`)})\n`]] : []),
+    ...(xarray && !node.dtype.startsWith("complex")
+      ? [["NetCDF", `${xarray}values.to_netcdf(${text(`${name}.nc`)})\n`]]
+      : []),
   ];
 }
 
-/** xarray opens no group with an array whose dimensions have no names. */
-const isNamed = ({ nodes }: Snapshot, group: string): boolean =>
-  nodes.every((node) => !isArray(node) || parent(node.path) !== group || !node.dimensions.includes(null));
+const isDistinct = (names: readonly unknown[]): boolean => new Set(names).size === names.length;
+
+/** xarray opens no group with a dimension that has no name, or several lengths. */
+function isDataset({ nodes }: Snapshot, group: string): boolean {
+  const members = nodes.filter(isArray).filter(({ path }) => parent(path) === group);
+  const names = members.flatMap(({ dimensions }) => dimensions);
+  const sides = members.flatMap(({ shape, dimensions }) =>
+    shape.map((size, d) => `${size} ${dimensions[d]}`),
+  );
+  return !names.includes(null) && new Set(names).size === new Set(sides).size;
+}
 
 /** The conditions of SQL on the coordinates of a part; undefined if they would choose other cells. */
 function conditions({ node, box }: Plane, coordinates: Coordinates): string[] | undefined {
@@ -127,7 +140,8 @@ export function Copies({ base, ...shown }: PictureSet & { base: Target | undefin
     pictures.forEach((each, at) => all.getContext("2d")?.drawImage(each, at * width, 0));
     all.toBlob((blob) => blob && save(`${name}.png`, blob));
   };
-  const lines = plane.isSummary || plane.bands ? [] : linesOf(reader.location, shown, base);
+  const isRead = !plane.isSummary && !plane.bands && plane.values.length > 0;
+  const lines = isRead ? linesOf(reader.location, shown, base) : [];
   return (
     <section class="column" aria-label="Copy as">
       <div class="bar">
