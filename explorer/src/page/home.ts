@@ -37,6 +37,8 @@ export interface Folder {
 /** An array of a version, and as views get it. */
 export type Target = { readonly snapshot: Snapshot; readonly node: ArrayNode };
 export type ArrayProps = Target & { readonly reader: Reader };
+/** A snapshot by the name that the address has for it. */
+export type SnapshotProps = Pick<ArrayProps, "reader" | "snapshot"> & { readonly version: string };
 
 /** The values of a part of an array, of the whole without `part`, and what of it is lost. */
 export async function valuesOf(

@@ -40,6 +40,8 @@ values = read(${text(snapshot.id)})${base ? ` - read(${text(base.snapshot.id)})`
   const open = `xr.open_zarr(session.store, group=${text(group)}, consolidated=False)[${text(name)}]`;
   // xarray would take another part: it has one index for each name
   const xarray = isDistinct(node.dimensions) && isDataset(snapshot, group) && program("xarray as xr", open);
+  const isReal = !node.dtype.startsWith("complex"); // a file has no other numbers
+  const file = xarray && isReal && `${xarray}values.to_netcdf(${text(`${name}.nc`)})\n`;
   const names = [...node.dimensions, name];
   const isTable = !base && isDistinct(names.map((each) => each?.toLowerCase())); // SQL knows no case
   const where = isTable ? conditions(plane, coordinates) : undefined;
@@ -51,9 +53,7 @@ values = read(${text(snapshot.id)})${base ? ` - read(${text(base.snapshot.id)})`
     // Elements as stored: packed, and times as numbers
     ["Frazil", program("numpy as np", `frazil.read(session, ${text(node.path)}, np.s_`)],
     ...(where ? [["SQL", sql]] : []),
-    ...(xarray && !node.dtype.startsWith("complex")
-      ? [["NetCDF", `${xarray}values.to_netcdf(${text(`${name}.nc`)})\n`]]
-      : []),
+    ...(file ? [["NetCDF", file]] : []),
   ];
 }
 
@@ -80,6 +80,7 @@ function conditions({ node, box }: Plane, coordinates: Coordinates): string[] | 
     if (!coordinate) return `${column} between ${low} and ${high - 1}`;
     const { values, clock } = coordinate;
     if (!(values instanceof Float64Array)) return undefined;
+    if (clock && !/^(standard|(proleptic_)?gregorian)$/.test(clock.calendar)) return undefined;
     const chosen = values.subarray(low, high);
     const [least, most] = [Math.min(...chosen), Math.max(...chosen)];
     // Numbers of 32 bits are not exact, and neither are those of times finer than a millisecond
@@ -88,11 +89,9 @@ function conditions({ node, box }: Plane, coordinates: Coordinates): string[] | 
       ? [Math.floor(least - room), Math.ceil(most + room)]
       : [least - room, most + room];
     if (values.filter((value) => value >= from && value <= to).length !== high - low) return undefined;
-    if (!clock) return `${column} between ${from} and ${to}`;
-    const times = [from, to].map((each) => `timestamp '${timeText(each, clock.calendar, "millisecond")}'`);
-    return /^(standard|(proleptic_)?gregorian)$/.test(clock.calendar)
-      ? `${column} between ${times.join(" and ")}`
-      : undefined;
+    const end = (of = NaN): string =>
+      clock ? `timestamp '${timeText(of, clock.calendar, "millisecond")}'` : String(of);
+    return `${column} between ${end(from)} and ${end(to)}`;
   });
   return all.includes(undefined) ? undefined : all.flatMap((each) => each || []);
 }

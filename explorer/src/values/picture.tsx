@@ -102,10 +102,9 @@ const degrees = (value: number, signs: string): string =>
 export function Picture(props: PictureProps): VNode {
   const { plane: shownPlane, shape, coordinates, range, difference, places, reference } = props;
   const { reader, snapshot, full, plan, isBrief, isReduced, toQuery, other } = props;
-  const { node, isSummary, bands, exact } = shownPlane;
+  const { node, isSummary, bands, exact, values, box: part, slice, scale } = shownPlane;
   const { ratio } = props.level;
   const { query } = route.value;
-  const { values, box: part, slice, scale } = shownPlane;
   const isDegrees = reference?.isDegrees ?? false;
   const sight = useMemo((): Sight => {
     return { cell: signal(-1), moved: signal(undefined), spot: { current: undefined } };

@@ -15,7 +15,6 @@ type Derivation = { readonly path: string; readonly operation: string; readonly 
  */
 export type Result = ReturnType<typeof results>[number];
 
-const FARTHEST = 1000; // commits
 const TABLES = "/.frazil/derived/";
 
 export function results(snapshot: Snapshot) {
@@ -68,7 +67,7 @@ export async function derivedStates(repository: Repository, snapshot: Snapshot):
     if (each.sources.every(Boolean)) open.set(each, "current");
     else states.set(each, "broken");
   }
-  for await (const { row, changes } of open.size ? commitsBack(repository, snapshot.id, FARTHEST) : []) {
+  for await (const { row, changes } of open.size ? commitsBack(repository, snapshot.id) : []) {
     if (!changes || !open.size) break;
     if (isCompaction(repository, row)) continue;
     const { newArrays, updatedArrays, updatedChunks } = changes;

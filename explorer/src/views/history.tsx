@@ -29,12 +29,11 @@ const MOST_LANES = 14;
 /** Row of the history -> names that point to it. */
 function namesOf(repository: Repository): Map<number, string[]> {
   const names = new Map<number, string[]>();
-  for (const kind of ["branch", "tag"] as const) {
-    for (const [name, id] of kind === "branch" ? repository.branches : repository.tags) {
+  for (const [kind, refs] of Object.entries({ branch: repository.branches, tag: repository.tags }))
+    for (const [name, id] of refs) {
       const row = repository.row(id);
       if (row >= 0) names.set(row, [...(names.get(row) ?? []), `${kind}.${name}`]);
     }
-  }
   return names;
 }
 

@@ -8,7 +8,7 @@ import { box, parseSlice } from "../array/slices";
 import { f64, i32, nth, product, record, u32 } from "../base/lists";
 import { earthReference, sliceOf } from "../earth/reference";
 import type { ArrayNode, History, Repository, Snapshot } from "../format/types";
-import type { Reader } from "../page/home";
+import type { Reader, SnapshotProps } from "../page/home";
 import { CommitLink, Facts, More, Wait } from "../page/parts";
 import { mainBranch, resolve } from "../page/route";
 import { nodeAddress, route, snapshotOf, useLater, useLoad } from "../page/state";
@@ -48,9 +48,7 @@ export function Home({ reader }: { reader: Reader }): VNode {
   );
 }
 
-type Props = { reader: Reader; snapshot: Snapshot; version: string };
-
-function First({ reader, snapshot, version }: Props): VNode {
+function First({ reader, snapshot, version }: SnapshotProps): VNode {
   const first = useMemo(() => firstVariable(snapshot), [snapshot]);
   if (!first) return <p class="pane fill">This version has no array with data.</p>;
   const { node, start } = first;
@@ -106,7 +104,7 @@ function LastCommits({ repository, id }: { repository: Repository; id: string })
 }
 
 /** The derived arrays that do not have the values of their sources. */
-function Behind({ reader, snapshot, version }: Props): VNode | null {
+function Behind({ reader, snapshot, version }: SnapshotProps): VNode | null {
   const states = useLater(() => derivedStates(reader.repository, snapshot), [snapshot]);
   const all = [...(states.value ?? [])];
   const late = all.filter(([, state]) => state !== "current" && state !== "not known");

@@ -25,11 +25,10 @@ import { derivations } from "../versions/derived";
 
 /** A number with all of its digits; of 32 bits with those that tell it from others. */
 function exact(value: number, dtype?: string): string {
-  const isShort = dtype === "float32" && Math.fround(value) === value;
   const digits = [1, 2, 3, 4, 5, 6, 7, 8, 9].find(
     (each) => Math.fround(Number(value.toPrecision(each))) === value,
   );
-  const shown = isShort && digits ? Number(value.toPrecision(digits)) : value;
+  const shown = dtype === "float32" && digits ? Number(value.toPrecision(digits)) : value;
   return Math.abs(shown) >= 1e15 && Number.isFinite(shown) ? shown.toExponential() : String(shown);
 }
 

@@ -8,15 +8,13 @@ import { f64, i32, list, type Properties, record, records } from "../base/lists"
 import { parallel } from "../codecs/pool";
 import type { Repository, Snapshot } from "../format/types";
 import { type Box, Graph } from "../page/graph";
-import { type Reader, valuesOf } from "../page/home";
+import { type Reader, type SnapshotProps, valuesOf } from "../page/home";
 import { Failure } from "../page/parts";
 import { nodeAddress, useLoad } from "../page/state";
 import { count, minute, parent, plural } from "../page/text";
 import { derivedStates, type Result, ruleText, type State } from "../versions/derived";
 
-type Props = { reader: Reader; snapshot: Snapshot; version: string };
-
-export function Pipelines({ of, ...props }: Props & { of: readonly Properties[] }): VNode {
+export function Pipelines({ of, ...props }: SnapshotProps & { of: readonly Properties[] }): VNode {
   const { reader, snapshot } = props;
   const facts = useLoad((signal) => factsOf(of, reader, snapshot, signal), [reader, snapshot]);
   return (
@@ -33,7 +31,7 @@ export function Pipelines({ of, ...props }: Props & { of: readonly Properties[] 
   );
 }
 
-type PipelineProps = Props & { of: Properties; facts: Facts | undefined };
+type PipelineProps = SnapshotProps & { of: Properties; facts: Facts | undefined };
 
 function Pipeline({ of, facts, reader, snapshot, version }: PipelineProps): VNode {
   const keys = [of, facts, reader, snapshot, version] as const;

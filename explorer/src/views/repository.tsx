@@ -191,10 +191,7 @@ function Rules({ of }: { of: unknown }): VNode | null {
 
 /** The commits that jobs made with what they read and wrote, newest first, by the records in their metadata. */
 export function steps({ history }: Repository): Properties[] {
-  const rows = Array.from(history.times.keys()).sort(
-    (one, other) => f64(history.times, other) - f64(history.times, one),
-  );
-  return rows.flatMap((row) => {
+  return [...history.times.keys()].reverse().flatMap((row) => {
     const { name, inputs, outputs } = record(history.metadata(row)["frazil_job"]);
     if (typeof name !== "string") return [];
     const read = records(inputs).map(({ paths, snapshot }) =>

@@ -14,8 +14,8 @@ import {
   tree,
 } from "../array/nodes";
 import { f64, nth } from "../base/lists";
-import type { Node, Snapshot } from "../format/types";
-import type { Reader } from "../page/home";
+import type { Node } from "../format/types";
+import type { Reader, SnapshotProps } from "../page/home";
 import { List } from "../page/list";
 import { CommitLink, Entry, onDemand, Tabs, type Titles, Wait } from "../page/parts";
 import { resolve } from "../page/route";
@@ -78,9 +78,7 @@ const MARKS: Record<Change, readonly [string, string]> = {
   data: ["•", "data changed by this commit"],
 };
 
-type NodeViewProps = { reader: Reader; snapshot: Snapshot; version: string };
-
-function NodeView(props: NodeViewProps): VNode {
+function NodeView(props: SnapshotProps): VNode {
   const { reader: of, snapshot, version } = props;
   const { path, query } = route.value;
   const node = snapshot.node(path);
@@ -218,7 +216,7 @@ const TABS: Titles = [
   ["data", "Data"],
 ];
 
-type NodeTabsProps = NodeViewProps & { node: Node; branch: Branch | undefined };
+type NodeTabsProps = SnapshotProps & { node: Node; branch: Branch | undefined };
 
 function NodeTabs({ node, branch, ...props }: NodeTabsProps): VNode {
   const { query } = route.value;
