@@ -205,19 +205,15 @@ function labelIndex(text: string, labels: Labels): number | string {
   if (typeof period === "string") return period;
   if (!Number.isFinite(period.start))
     return `"${text}" is not a number: write a value of ${name}, or # and an index.`;
-  // A year, a month or a day has the first label that lies in it
-  const inside = values.findIndex((value) => value >= period.start && value < period.end);
-  if (inside >= 0)
-    return values.reduce(
-      (best, value, at) => (value >= period.start && value < f64(values, best) ? at : best),
-      inside,
-    );
-  const { index, isNear } = nearNumber(values, period.start, isLongitude);
-  if (isNear) return index;
   const known = [...values.keys()]
     .filter((at) => Number.isFinite(values[at]))
     .sort((a, b) => f64(values, a) - f64(values, b));
   if (!known.length) return `${name} has no values.`;
+  // A year, a month or a day has the first label that lies in it
+  const inside = known.find((at) => f64(values, at) >= period.start && f64(values, at) < period.end);
+  if (inside !== undefined) return inside;
+  const { index, isNear } = nearNumber(values, period.start, isLongitude);
+  if (isNear) return index;
   const range =
     known.length > 1
       ? `goes from ${label(nth(known, 0))} to ${label(nth(known, known.length - 1))}`

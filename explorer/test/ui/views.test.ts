@@ -195,6 +195,7 @@ test("a typed place is the label that it names, or a sentence", () => {
     ["o", labelsOf(["Oslo", "O"]), 1],
     ["st", labelsOf(["ST1", "ST2"]), /2 labels of x begin with "st": ST1, ST2/],
     ["rome", labelsOf(["Oslo"]), /No label/],
+    ["1", labelsOf([NaN, NaN]), /x has no values/],
     ["2", undefined, 2],
     ["96", undefined, /go from 0 to 95/],
     ["1.5", undefined, /go from 0 to 95/],
