@@ -29,6 +29,10 @@ STORED[1, 2, 3] = -1
 #: Integers that numbers of the page do not have in full.
 WIDE = np.array([[2**53, 1, 2], [3, 2**60, 5]])
 TEXTS = np.array([["a", "b", "c"], ["d", "e", "f"]])
+#: Times that numbers of milliseconds do not tell apart: a coordinate, and values along it.
+START = np.datetime64("2026-10-24T12:00:00.123456", "us")
+MICROSECONDS = START + np.arange(3)
+NANOSECONDS = START.astype("M8[ns]") - np.arange(3)
 SQUARE = np.arange(9.0).reshape(3, 3)
 WAVES = SQUARE * (1 + 2j)
 #: Arrays of one dimension or two, by their paths, with the titles of the lines that run for a part of them.
@@ -60,6 +64,15 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         group.create_array("lat", data=lat, dimension_names=["lat"], attributes={"units": "degrees_north"})
         zarr.create_array(store, name="wide", data=WIDE, dimension_names=["y", "x"])
         zarr.create_array(store, name="texts", data=TEXTS, dimension_names=["y", "x"])
+        for path, times, unit in (("t", MICROSECONDS, "us"), ("v", NANOSECONDS, "ns")):
+            data = (times - np.datetime64("2000-01-01", unit)).astype("i8")
+            zarr.create_array(
+                store,
+                name=f"times/{path}",
+                data=data,
+                dimension_names=["t"],
+                attributes={"units": f"{unit} since 2000-01-01"},
+            )
         for path, (data, dims, _) in ARRAYS.items():
             if not path.startswith("era5/"):
                 zarr.create_array(store, name=path, data=data, dimension_names=dims)
@@ -90,7 +103,7 @@ def table(page: Any) -> list[list[str]]:
     """The file of the button CSV."""
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
-    assert download.value.suggested_filename in {"t.csv", "bare.csv", "wide.csv", "texts.csv"}
+    assert download.value.suggested_filename in {"t.csv", "bare.csv", "wide.csv", "texts.csv", "v.csv"}
     return list(csv.reader(Path(download.value.path()).read_text().splitlines()))
 
 
@@ -158,6 +171,17 @@ def test_wide_integers(page: Any, client: Client) -> None:
     shown(page, client, "diff/main~1/main/wide?view=data")
     page.get_by_text("2 of 6 values differ; mean of the values that differ +64.5").wait_for()
     assert [int(each[-1]) for each in table(page)[1:]] == (WIDE // 2**53).ravel().tolist()
+
+
+def test_times_finer_than_milliseconds(page: Any, client: Client) -> None:
+    """Texts as numpy writes them, with a space."""
+    shown(page, client, "v/main/times/v?view=data")
+    texts = [[str(each).replace("T", " ") for each in times] for times in (MICROSECONDS, NANOSECONDS)]
+    assert table(page) == [["t", "v"], *map(list, zip(*texts, strict=True))]
+    page.get_by_role("combobox", name="Show").select_option("table")
+    cells = page.locator("table.values").first
+    cells.wait_for()
+    assert cells.inner_text().split("\n") == ["\t".join(each) for each in zip(*texts, strict=True)]
 
 
 @pytest.mark.parametrize(("axes", "expected"), [("x=0&y=1", TEXTS.T), ("x=1&y=0", TEXTS)])

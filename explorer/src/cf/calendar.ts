@@ -142,8 +142,8 @@ export function precisionOf(times: Iterable<number>, least: Precision = "day"): 
 /** Times farther from 1970 than this have no text: they are broken values. */
 const FARTHEST = 1e8 * DAY;
 
-/** The text of a time in the calendar: 2001-02-29 is a date in some. Undefined for what is no time. */
-export function timeText(time: number, calendar: string, precision: Precision): string | undefined {
+/** The text of a time in the calendar, in which 2001-02-29 may be a date, and finer digits; undefined for no time. */
+export function timeText(time: number, calendar: string, precision: Precision, finer = "") {
   if (!(Math.abs(time) <= FARTHEST)) return undefined;
   const rounded = Math.round(time);
   const days = Math.floor(rounded / DAY);
@@ -153,7 +153,7 @@ export function timeText(time: number, calendar: string, precision: Precision): 
   const parts = [rest / 3_600_000, (rest / 60_000) % 60, (rest / 1000) % 60];
   const clock = parts.map((part) => two(Math.floor(part))).join(":");
   const text = `${years}-${two(month)}-${two(day)} ${clock}.${String(rest % 1000).padStart(3, "0")}`;
-  return text.slice(0, text.length - FINER[precision]);
+  return text.slice(0, text.length - FINER[precision]) + finer;
 }
 
 const [SECOND, MINUTE, HOUR] = [1000, 60_000, 3_600_000];

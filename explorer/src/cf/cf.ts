@@ -32,7 +32,7 @@ export interface Decoded {
   readonly units?: string;
   readonly flags?: Flags;
   label(index: number): string;
-  /** An element of which its value is not all: an integer of 64 bits, or the parts of a complex number. */
+  /** An element of which its value is not all: 64 bits, a time in nanoseconds, or the parts of a complex number. */
   exact?(index: number): bigint | readonly [real: number, imaginary: number];
   /** The text of any value; undefined if values are plain numbers. */
   text?(value: number): string;
@@ -153,7 +153,8 @@ export function difference(now: Decoded, old: Decoded, at: number): number {
   const [value, before] = [Number(now.values[at]), Number(old.values[at])];
   if (Number.isNaN(value) || Number.isNaN(before)) return Object.is(value, before) ? 0 : NaN;
   const [one, other] = [now.exact?.(at), old.exact?.(at)];
-  if (typeof one === "bigint" && typeof other === "bigint") return Number(one - other);
+  if (typeof one === "bigint" && typeof other === "bigint")
+    return Number(one - other) / (now.clock ? 1e6 : 1);
   if (typeof one === "object" && typeof other === "object")
     return Math.hypot(one[0] - other[0], one[1] - other[1]);
   return value === before ? 0 : value - before; // also of infinite ones
@@ -194,6 +195,7 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const offset = numberOf(attributes.add_offset);
   if (scale !== undefined || offset !== undefined)
     for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * (scale ?? 1) + (offset ?? 0);
+  const isExact = typeof stored[0] === "bigint" && scale === undefined && offset === undefined;
   const withText = (text: (value: number) => string): Decoded => {
     return { shape, units, values, text, label: (i) => text(values[i] ?? NaN) };
   };
@@ -204,7 +206,20 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
     const text = (value: number): string =>
       timeText(value, calendar, precisionOf([value], precision)) ??
       numberText((value - origin) / step, false);
-    return { ...withText(text), clock: time };
+    const exact = (i: number): bigint =>
+      BigInt(nth(stored, i)) * BigInt(Math.round(step * 1e6)) + BigInt(origin) * 1_000_000n;
+    /** The nanoseconds after a millisecond. */
+    const rest = (i: number): number =>
+      Number.isNaN(values[i] ?? NaN) ? 0 : (Number(exact(i) % 1_000_000n) + 1e6) % 1e6;
+    const isFine = isExact && step < 1 && Number.isInteger(origin) && values.some((_, i) => rest(i) > 0);
+    const label = (i: number): string => {
+      const value = values[i] ?? NaN;
+      const digits = String(rest(i))
+        .padStart(6, "0")
+        .slice(0, step < 1e-3 ? 6 : 3);
+      return timeText(value - rest(i) / 1e6, calendar, "millisecond", digits) ?? text(value);
+    };
+    return { ...withText(text), clock: time, ...(isFine ? { exact, label } : {}) };
   }
   if (node.dtype === "bool" || attributes.dtype === "bool") {
     const text = (value: number): string =>
@@ -215,7 +230,6 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
   let digits: number | undefined;
-  const isExact = typeof stored[0] === "bigint" && scale === undefined && offset === undefined;
   const exact = isExact ? (i: number): bigint => BigInt(nth(stored, i)) : undefined;
   const plain = (i: number): string => {
     if (exact && !Number.isNaN(values[i])) return String(exact(i));

@@ -122,6 +122,46 @@ test("other values", () => {
   );
 });
 
+test("times finer than a millisecond have the digits of their unit", () => {
+  const decoded = (raw: BigInt64Array, units: string, attributes = {}) =>
+    decodeCF(node("int64", { units, ...attributes }, raw.length), { shape: [raw.length], raw });
+  const labels = (raw: BigInt64Array, units: string, attributes = {}): string[] =>
+    [...raw.keys()].map(decoded(raw, units, attributes).label);
+  assert.deepEqual(
+    labels(BigInt64Array.of(0n, 1n, -1n, -(2n ** 63n), 86_399_999_999n), "microseconds since 2000-01-01"),
+    [
+      "2000-01-01 00:00:00.000000",
+      "2000-01-01 00:00:00.000001",
+      "1999-12-31 23:59:59.999999",
+      "no value",
+      "2000-01-01 23:59:59.999999",
+    ],
+  );
+  const nanoseconds = 1_792_800_000_000_000_001n;
+  assert.deepEqual(labels(BigInt64Array.of(nanoseconds, nanoseconds - 2n), "nanoseconds since 1970-01-01"), [
+    "2026-10-24 00:00:00.000000001",
+    "2026-10-23 23:59:59.999999999",
+  ]);
+  assert.deepEqual(labels(BigInt64Array.of(-1n), "ns since 1999-03-01", { calendar: "360_day" }), [
+    "1999-02-30 23:59:59.999999999",
+  ]);
+  assert.deepEqual(labels(BigInt64Array.of(7n, 8n), "us since 2000-01-01", { _FillValue: 7 }), [
+    "no value",
+    "2000-01-01 00:00:00.000008",
+  ]);
+  const scaled = node({ name: "numpy.datetime64", configuration: { unit: "ns", scale_factor: 25 } }, {}, 1);
+  assert.equal(
+    decodeCF(scaled, { shape: [1], raw: BigInt64Array.of(3n) }).label(0),
+    "1970-01-01 00:00:00.000000075",
+  );
+  const days = BigInt64Array.of(0n, 86_400_000_000_000n);
+  assert.deepEqual(labels(days, "ns since 2000-01-01"), ["2000-01-01", "2000-01-02"]);
+  assert.equal(decoded(days, "ns since 2000-01-01").exact, undefined);
+  const now = decoded(BigInt64Array.of(nanoseconds + 2n), "ns since 1970-01-01");
+  const old = decoded(BigInt64Array.of(nanoseconds / 1000n + 1n), "us since 1970-01-01");
+  assert.equal(difference(now, old, 0), -997e-6);
+});
+
 test("differences of values that numbers do not have in full", () => {
   const minus = (type: string, now: Region["raw"], old: Region["raw"], isComplex = false): number[] => {
     const length = now.length / (isComplex ? 2 : 1);

@@ -59,6 +59,9 @@ test("times in SQL are the ones that the plane shows", () => {
 
 test("CSV has all digits", () => {
   assert.equal(csvOf(planeOf([0.1 + 0.2, NaN]), new Map()), "time,v\n0,0.30000000000000004\n1,\n");
+  const times = timesOf("nanoseconds since 2000-01-01", BigInt64Array.of(0n, 1000n));
+  const lines = "time,v\n2000-01-01 00:00:00.000000000,1\n2000-01-01 00:00:00.000001000,2\n";
+  assert.equal(csvOf(planeOf([1, 2]), times), lines);
   const wide = planeOf(BigInt64Array.of(1n, 2n), { exact: (at) => String(2n ** 60n + BigInt(at)) });
   assert.equal(csvOf(wide, new Map()), "time,v\n0,1152921504606846976\n1,1152921504606846977\n");
 });
