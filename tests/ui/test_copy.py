@@ -173,6 +173,13 @@ def test_wide_integers(page: Any, client: Client) -> None:
     assert [int(each[-1]) for each in table(page)[1:]] == (WIDE // 2**53).ravel().tolist()
 
 
+def test_wide_integers_under_the_pointer(page: Any, client: Client) -> None:
+    shown(page, client, "v/main/wide?view=data&x=1&y=0")
+    for key in ("ArrowRight", "ArrowLeft"):
+        page.locator(".image").press(key)
+    page.locator(".readout").get_by_text("x 0, y 0: 9007199254740993", exact=True).wait_for()
+
+
 def test_times_finer_than_milliseconds(page: Any, client: Client) -> None:
     """Texts as numpy writes them, with a space."""
     shown(page, client, "v/main/times/v?view=data")

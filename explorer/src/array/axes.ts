@@ -252,9 +252,9 @@ export function scaleOf({ clock, units, flags, text }: Omit<Decoded, "label" | "
 export const differenceScale = ({ clock, units }: Pick<Decoded, "clock" | "units">): Scale =>
   clock ? numeric(...clock.duration) : numeric(unitsOf(units));
 
-/** A value with its unit. */
-export const withUnit = ({ text, units }: Scale, value: number): string =>
-  Number.isNaN(value) || !units ? text(value) : `${text(value)} ${units}`;
+/** A value with its unit; `own` is its text, if the number does not have all of it. */
+export const withUnit = ({ text, units }: Scale, value: number, own = text(value)): string =>
+  Number.isNaN(value) || !units ? own : `${own} ${units}`;
 
 const ZERO = 273.15; // kelvins at 0 °C
 

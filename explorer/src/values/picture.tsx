@@ -198,9 +198,9 @@ export function Picture(props: PictureProps): VNode {
       : own;
   };
   const valueText = (of: Plane, at: number): string => {
-    const text = (value: number | string | undefined): string =>
-      withUnit(of.scale, Number(value)) + (difference ? "" : inCelsius(of.scale, Number(value)));
-    if (!of.bands) return text(of.values[at]);
+    const text = (value: number | string | undefined, own?: string): string =>
+      withUnit(of.scale, Number(value), own) + (difference ? "" : inCelsius(of.scale, Number(value)));
+    if (!of.bands) return text(of.values[at], of.exact?.(at));
     return of.bands.map((band, which) => `${COLOURS[which]} ${text(band[at])}`).join(", ");
   };
   const readout = (): string => {
