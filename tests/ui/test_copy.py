@@ -180,6 +180,21 @@ def test_wide_integers_under_the_pointer(page: Any, client: Client) -> None:
     page.locator(".readout").get_by_text("x 0, y 0: 9007199254740993", exact=True).wait_for()
 
 
+def test_complex_numbers(page: Any, client: Client) -> None:
+    """The page shows both parts, and draws the modulus."""
+    shown(page, client, "v/main/letters/waves?view=data&p=1.2&along=0")
+    page.locator(".image").press("ArrowRight")
+    page.locator(".readout").get_by_text("x 1, y 0: 1+2i", exact=True).wait_for()
+    page.get_by_text("Values of 1 point").click()
+    assert page.locator("details table.values td").all_inner_texts()[1:] == ["2+4i", "5+10i", "8+16i"]
+    shown(page, client, "v/main/letters/waves?view=data&show=table")
+    parts = [f"{real:g}+{2 * real:g}i" for real in SQUARE.ravel()]
+    assert page.locator("table.values td").all_inner_texts()[1:] == parts
+    page.evaluate("location.hash = '#/v/main/letters/waves?view=chunks&cell=0,0'")
+    page.get_by_role("group", name="First values").wait_for()
+    assert page.get_by_role("group", name="First values").locator("td").all_inner_texts() == parts
+
+
 def test_times_finer_than_milliseconds(page: Any, client: Client) -> None:
     """Texts as numpy writes them, with a space."""
     shown(page, client, "v/main/times/v?view=data")

@@ -337,7 +337,7 @@ function Values({ decoded, shape }: { decoded: Decoded; shape: Shape }): VNode {
   const { values } = decoded;
   const scale = scaleOf(decoded);
   const numbers = values instanceof Float64Array ? values : undefined;
-  const text = (at: number): string => (numbers ? scale.text(numbers[at] ?? NaN) : decoded.label(at));
+  const text = numbers && !decoded.exact ? (at: number) => scale.text(f64(numbers, at)) : decoded.label;
   const none = { difference: false, placeOf: String, onChoose: undefined };
   return (
     <>

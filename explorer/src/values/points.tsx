@@ -119,6 +119,7 @@ export function Points(props: PointsProps): VNode {
       return {
         scale: first.values instanceof Float64Array ? scaleOf(first) : NUMBERS,
         lost: [...new Set(decoded.flatMap(({ lost }) => lost.map(({ message }) => message)))],
+        labels: decoded.slice(0, points.length).map(({ exact, label }) => exact && label),
         lines: decoded.map(({ values, shape: size }, at) => {
           if (!(values instanceof Float64Array)) return new Float64Array(values.length).fill(NaN);
           return at < points.length ? values : meansAlong(values, size, along, mean?.weights, mean?.across);
@@ -202,11 +203,11 @@ export function Points(props: PointsProps): VNode {
                       y={x}
                       width={series.length}
                       height={length}
-                      text={(at) =>
-                        scale.text(
-                          f64(nth(series, at % series.length).values, Math.floor(at / series.length)),
-                        )
-                      }
+                      text={(at) => {
+                        const [which, row] = [at % series.length, Math.floor(at / series.length)];
+                        const text = lines.value?.labels[which]?.(row);
+                        return text ?? scale.text(f64(nth(series, which).values, row));
+                      }}
                     />
                   </details>
                 </>
