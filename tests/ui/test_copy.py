@@ -65,7 +65,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         zarr.create_array(store, name="wide", data=WIDE, dimension_names=["y", "x"])
         zarr.create_array(store, name="texts", data=TEXTS, dimension_names=["y", "x"])
         for path, times, unit in (("t", MICROSECONDS, "us"), ("v", NANOSECONDS, "ns")):
-            data = (times - np.datetime64("2000-01-01", unit)).astype("i8")
+            data = (times - np.datetime64("2000-01-01")).astype("i8")
             zarr.create_array(
                 store,
                 name=f"times/{path}",
