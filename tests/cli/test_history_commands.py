@@ -74,6 +74,19 @@ def test_the_doctor_names_commands(
     assert main([*finding["command"].split()[1:], "--yes"]) == 0
 
 
+def test_the_doctor_goes_on_without_the_snapshot_of_main(
+    own: Path, repo: frazil.Repository, run: Run
+) -> None:
+    repo.storage.delete([f"snapshots/{repo.lookup_branch('main')}"])
+    lines = run("doctor ice", 1).splitlines()
+    assert [each.split(":")[0] for each in lines] == [
+        "unreadable-file",
+        "    frazil repair ice",
+        "derived-array",
+        "    frazil repair ice",
+    ]
+
+
 def test_the_doctor_lists_derived_arrays_that_are_not_current(
     own: Path, repo: frazil.Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:

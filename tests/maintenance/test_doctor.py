@@ -30,7 +30,7 @@ def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
     report = repo.upkeep.doctor()
     assert report.ok
     assert report.checks == tuple(doctor.CHECKS)
-    assert str(report) == "no findings in 15 checks\n"
+    assert str(report) == "no findings in 16 checks\n"
     assert "checks" in repr(report)
 
 
@@ -119,6 +119,31 @@ def test_virtual_chunks_without_a_container(repo: frazil.Repository) -> None:
     (finding,) = repo.upkeep.doctor().findings
     assert (finding.check, finding.subject) == ("missing-container", "branch `main`")
     assert "`s3://nowhere/data/`" in finding.detail
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("folder", ["manifests", "snapshots", "transactions"])
+def test_files_of_a_tip_that_cannot_be_read(repo: frazil.Repository, folder: str, damaged: bool) -> None:
+    before = {each.key for each in repo.storage.list(folder)}
+    with repo.transaction("main", message="again") as store:
+        zarr.open_array(store, path="t")[:] = 2
+    (key,) = {each.key for each in repo.storage.list(folder)} - before
+    repo.create_branch("dev", "main")
+    session = repo.rearrange_session("dev")
+    session.move("/t", "/moved")
+    session.commit("move")
+    repo.storage.delete([key])
+    if damaged:
+        repo.storage.put(key, b"damage")
+    findings = frazil.Repository.open(repo.storage).upkeep.doctor().findings
+    assert {each.check for each in findings} == {"unreadable-file"}
+    assert {each.remedy.for_shell("ice") for each in findings} == {"frazil repair ice"}
+    details = {each.subject: each.detail for each in findings}
+    assert all(key in each for each in details.values())
+    if folder == "manifests":  # both branches have it
+        assert details["branch `main`"].endswith("It has references of `/t`")
+        assert details.pop("branch `dev`").endswith("It has references of `/moved`")
+    assert list(details) == ["branch `main`"]
 
 
 def other_writer(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:

@@ -27,7 +27,7 @@ from frazil.cli.opening import (
     storage_of,
 )
 from frazil.display import counted
-from frazil.errors import ErrorKind, FormatError, MissingExtraError, RepositoryNotFoundError
+from frazil.errors import ErrorKind, FormatError, MissingExtraError, RepositoryNotFoundError, StorageError
 from frazil.format.ids import REPO
 from frazil.handle.addresses import virtual_access
 from frazil.handle.opening import HandleOptions, opened_before
@@ -40,6 +40,7 @@ from frazil.maintenance.verification.files import read_finding
 from frazil.maintenance.verification.findings import LEVELS, Severity, VerificationReport, VerifyLevel, checks
 from frazil.remedies import Remedy, call
 from frazil.repository.target import MAIN, Target
+from frazil.storage.checks import is_outage
 from frazil.storage.disk_cache import cache_limit, cache_usage, clear_cache
 
 #: The check of derived arrays, which needs the packages of pipelines.
@@ -435,7 +436,14 @@ def _derived_findings(repo: Repository) -> Iterator[DoctorFinding]:
     """Return derived arrays that are not current."""
     import frazil.pipeline
 
-    rows = frazil.pipeline.derived(repo, branch=MAIN).arrays if MAIN in repo.list_branches() else ()
+    try:
+        rows = frazil.pipeline.derived(repo, branch=MAIN).arrays if MAIN in repo.list_branches() else ()
+    except (FormatError, StorageError) as error:
+        if is_outage(error):
+            raise
+        detail = f"the state of derived arrays is not known: {error.message}"
+        yield DoctorFinding(_DERIVED, f"branch `{MAIN}`", detail, Remedy("{}", (call("repair"),)))
+        return
     for row in rows:
         if row.state != "current":
             edits = {"overwrite_edits": True} if row.state == "edited" else {}

@@ -1,7 +1,8 @@
 """The doctor: the state of a repository that works, but could be faster, cheaper or as its owner wants it.
 
 A verification asks whether the files are correct. Each finding of the doctor names the command that fixes it.
-The checks list the chunk files and the backups, and read the snapshots and manifests of the tips.
+The checks list the chunk files and the backups, and read the snapshots, logs and manifests of the tips. A
+file that cannot be read is a finding, and the other checks go on.
 """
 
 from __future__ import annotations
@@ -16,18 +17,35 @@ from typing import Final
 
 import numpy as np
 
+from frazil.changes.diff import row_of
 from frazil.display import Record, Shown, counted, some_of
 from frazil.format.columns import I64
-from frazil.format.ids import CHUNKS, OVERWRITTEN, REPO, id_to_text
+from frazil.format.ids import (
+    CHUNKS,
+    MANIFESTS,
+    OVERWRITTEN,
+    REPO,
+    id_from_text,
+    id_list,
+    id_to_text,
+    manifest_key,
+)
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
-from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.backups import check_latest
 from frazil.maintenance.hold_backs import holds
 from frazil.maintenance.plan import CompactionLimits
+from frazil.maintenance.verification.files import (
+    CheckedVersion,
+    ListedVersion,
+    check_kind,
+    check_versions,
+    noted,
+)
+from frazil.maintenance.verification.findings import Finding, Severity
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
-from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
+from frazil.repository.catalog.assets import MANIFEST, MANIFEST_CHUNK_RANGES
 from frazil.repository.catalog.collection_guard import (
     COLLECTIONS,
     LEASES,
@@ -131,10 +149,36 @@ class DoctorContext:
     info: RepoInfo
 
     @cached_property
-    def manifests(self) -> dict[str, ManifestFiles]:
-        """The manifests of the tip of each branch. Branches on the same snapshot are listed once."""
+    def tips(self) -> dict[str, CheckedVersion]:
+        """The tip of each branch, with damage. Branches on the same snapshot are listed once."""
         tips = {id_: name for name, id_ in sorted(self.info.branches.items(), reverse=True)}
-        return {name: self.context.assets.snapshot(id_).manifests for id_, name in tips.items()}
+        versions = [ListedVersion(id_, None, (), is_needed=True) for id_ in tips]
+        return dict(zip(tips.values(), check_versions(self.context, (None, versions)), strict=True))
+
+    @cached_property
+    def folders(self) -> dict[str, set[str]]:
+        """The folders of virtual chunks without a container, by branch. Each manifest is read once.
+
+        The damage of manifests becomes findings of the tips.
+        """
+        context, read, folders = self.context, no_ids(), dict[str, set[str]]()
+        damage = dict[bytes, list[Finding]]()
+        for branch, tip in self.tips.items():
+            new = tip.manifests.select_manifests(~among(tip.manifests.ids, read))
+            read = distinct([read, new.ids])
+            missing, unread = folders.setdefault(branch, set()), {*id_list(new.ids)}
+            tables = read_manifests(context.storage, MANIFEST_CHUNK_RANGES, new, Bounds(), skips_damage=True)
+            for table in chain.from_iterable(tables):
+                unread.remove(table.id)
+                used = np.unique(table.source[table.kind == ChunkKind.VIRTUAL])
+                with noted(damage.setdefault(table.id, []), manifest_key(table.id)):
+                    locations = np.array(table.locations.take(used).texts(), object)
+                    unmatched = ~context.virtual.matching(locations.tolist())
+                    missing.update(text.rpartition("/")[0] + "/" for text in locations[unmatched].tolist())
+            damage |= {id_: check_kind(context, MANIFEST, id_).findings for id_ in unread}
+        for tip in self.tips.values():
+            tip.findings += chain.from_iterable(map(damage.__getitem__, id_list(tip.manifests.ids)))
+        return folders
 
 
 def examine(context: Context) -> DoctorReport:
@@ -212,7 +256,8 @@ def _long_history(doctor: DoctorContext) -> Iterator[_Finding]:
 
 
 def _unsplit(doctor: DoctorContext) -> Iterator[_Finding]:
-    for branch, files in doctor.manifests.items():
+    for branch, tip in doctor.tips.items():
+        files = tip.manifests
         largest = int(files.num_chunk_refs.max(initial=0))
         if largest > _MANY_REFERENCES:
             count = int(np.count_nonzero(files.num_chunk_refs > _MANY_REFERENCES))
@@ -224,7 +269,8 @@ def _unsplit(doctor: DoctorContext) -> Iterator[_Finding]:
 
 
 def _over_split(doctor: DoctorContext) -> Iterator[_Finding]:
-    for branch, files in doctor.manifests.items():
+    for branch, tip in doctor.tips.items():
+        files = tip.manifests
         mean = float(files.num_chunk_refs.mean()) if len(files) else 0.0
         if len(files) >= _MANY_FILES and mean < _FEW_REFERENCES:
             detail = f"{len(files):,} manifests with {mean:,.0f} references on average"
@@ -269,21 +315,27 @@ def _staged_jobs(doctor: DoctorContext) -> Iterator[_Finding]:
         yield some_of(sorted(folders)), detail, _collect(_STAGED_US)
 
 
+def _unreadable_files(doctor: DoctorContext) -> Iterator[_Finding]:
+    for branch in doctor.folders:  # which reads the manifests
+        tip = doctor.tips[branch]
+        for each in tip.findings:
+            if each.severity is Severity.INFORMATION:
+                continue
+            folder, _, name = each.key.partition("/")
+            detail = str(each)
+            if folder == MANIFESTS:
+                nodes = tip.uses.snapshots_of(id_from_text(name))
+                table = doctor.context.assets.snapshot(tip.id).nodes
+                paths = sorted(table.paths.text(row_of(table, node)) for node in nodes)
+                detail += f". It has references of {some_of(paths)}"
+            is_damage = each.check != "unavailable"
+            yield f"branch `{branch}`", detail, _remedy("repair") if is_damage else Remedy(each.action, ())
+
+
 def _missing_containers(doctor: DoctorContext) -> Iterator[_Finding]:
-    """Compare the locations of virtual chunks with the containers, each manifest once."""
-    context, manifest_ids = doctor.context, no_ids()
-    for branch, files in doctor.manifests.items():
-        new = files.select_manifests(~among(files.ids, manifest_ids))
-        manifest_ids = distinct([manifest_ids, files.ids])
-        missing: set[str] = set()
-        tables = read_manifests(context.storage, MANIFEST_CHUNK_RANGES, new, Bounds())
-        for table in chain.from_iterable(tables):
-            used = np.unique(table.source[table.kind == ChunkKind.VIRTUAL])
-            locations = np.array(table.locations.take(used).texts(), object)
-            unmatched = ~context.virtual.matching(locations.tolist())
-            missing.update(text.rpartition("/")[0] + "/" for text in locations[unmatched].tolist())
-        if missing:
-            detail = f"no virtual chunk container has {some_of(sorted(missing))}"
+    for branch, folders in doctor.folders.items():
+        if folders:
+            detail = f"no virtual chunk container has {some_of(sorted(folders))}"
             remedy = Remedy(
                 "repo.reconfigure(config_with_a_VirtualChunkContainer_for_the_prefix); repo.save_config()",
                 shell="Save a configuration with a VirtualChunkContainer for this prefix, in Python",
@@ -368,6 +420,7 @@ def _wrong_clock(doctor: DoctorContext) -> Iterator[_Finding]:
 #: The checks by name, in their order.
 CHECKS: Final[dict[str, Callable[[DoctorContext], Iterator[_Finding]]]] = {
     "repo-latest": _older_repo,
+    "unreadable-file": _unreadable_files,
     "small-chunk-files": _small_chunk_files,
     "backups": _backups,
     "long-history": _long_history,
