@@ -287,6 +287,28 @@ def test_a_finding_names_the_versions_that_it_affects(spec_version: int) -> None
     assert {row["snapshots"] for row in repo.upkeep.verify().rows() if row["severity"] == "loss"} == {4}
 
 
+def test_a_finding_names_the_path_in_the_versions_that_it_affects() -> None:
+    repo = frazil.Repository.create(MemoryStorage(), config())
+    with repo.transaction("main", message="old") as store:
+        zarr.create_array(store, name="a", shape=(2,), chunks=(1,), dtype="i4", compressors=None)[:] = 1
+    repo.create_branch("dev", "main")
+    session = repo.rearrange_session("dev")
+    session.move("/a", "/moved")
+    session.commit("move")
+    both = repo.readonly_session("main").chunk_table("/a").chunk_ids
+    with repo.transaction("dev", message="new") as store:
+        zarr.open_array(store, path="moved")[1] = 2
+    own = repo.readonly_session("dev").chunk_table("/moved").chunk_ids
+    new = {*ids_to_text(own)} - {*ids_to_text(both)}
+    repo.storage.delete([f"chunks/{each}" for each in [*ids_to_text(both), *new]])
+    report = repo.upkeep.verify("exists")
+    found = {each.affected.branches: (each.affected.arrays, report.path_of(each)) for each in report.problems}
+    assert found[("dev",)] == (("/moved",), "/moved")
+    assert found[("main",)] == (("/a",), "/a")
+    assert found[("dev", "main")] == (("@dev:/moved", "@main:/a"), "/moved")
+    assert {row["path"] for row in report.rows() if row["branches"] == ["main"]} == {"/a"}
+
+
 @pytest.fixture(scope="module")
 def repo() -> frazil.Repository:
     """Branches and a version without a branch, and expired versions that all of them have."""

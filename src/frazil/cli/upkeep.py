@@ -603,7 +603,7 @@ def summary(report: VerificationReport, *, everything: bool = False) -> list[str
     numbers += f", {report.bytes_read:,} bytes of chunks" if report.bytes_read else ""
     lines = [f"{counted(problems, 'problem') if problems else 'no problems'}: {numbers}"]
     for each in shown:
-        path = report.paths.get(each.node)
+        path = report.path_of(each)
         chunks = [str(at) for at in each.coordinates[:_CHUNKS].tolist()]
         more = f" and {len(each.coordinates) - _CHUNKS} more" if len(each.coordinates) > _CHUNKS else ""
         where = f" of `{path}`" if path else ""

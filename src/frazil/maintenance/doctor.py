@@ -17,16 +17,18 @@ from typing import Final
 
 import numpy as np
 
-from frazil.changes.diff import row_of
+from frazil.changes.diff import rows_of
 from frazil.display import Record, Shown, counted, some_of
 from frazil.format.columns import I64
 from frazil.format.ids import (
     CHUNKS,
     MANIFESTS,
+    NODE_ID_BYTES,
     OVERWRITTEN,
     REPO,
     id_from_text,
     id_list,
+    id_matrix,
     id_to_text,
     manifest_key,
 )
@@ -324,10 +326,10 @@ def _unreadable_files(doctor: DoctorContext) -> Iterator[_Finding]:
             folder, _, name = each.key.partition("/")
             detail = str(each)
             if folder == MANIFESTS:
-                nodes = tip.uses.snapshots_of(id_from_text(name))
+                nodes = id_matrix(list(tip.uses.snapshots_of(id_from_text(name))), NODE_ID_BYTES)
                 table = doctor.context.assets.snapshot(tip.id).nodes
-                paths = sorted(table.paths.text(row_of(table, node)) for node in nodes)
-                detail += f". It has references of {some_of(paths)}"
+                paths = table.paths.take(rows_of(table, nodes)).texts()
+                detail += f". It has references of {some_of(sorted(paths))}"
             is_damage = each.check != "unavailable"
             yield f"branch `{branch}`", detail, _remedy("repair") if is_damage else Remedy(each.action, ())
 

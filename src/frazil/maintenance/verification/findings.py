@@ -264,7 +264,8 @@ class AffectedArrays:
     """The arrays and versions that need a file.
 
     Attributes:
-        arrays: The paths of the arrays. Empty for a file that all arrays of a version need.
+        arrays: The paths of the arrays. If the branches and tags have an array at different paths, addresses
+            such as ``@dev:/a``. Empty for a file that all arrays of a version need.
         branches: The branches whose newest version needs the file.
         tags: The tags whose version needs the file.
         snapshots: The number of versions that need the file, those of older commits included.
@@ -393,6 +394,22 @@ class VerificationReport(Record, shown_as="VerificationReport"):
         """The findings with the severities ``loss``, ``damage`` and ``warning``."""
         return tuple(each for each in self.findings if each.severity in _BAD)
 
+    def path_of(self, finding: Finding) -> str | None:
+        """Return the path of the array of a finding, in a version that it affects.
+
+        Args:
+            finding: A finding of this report.
+
+        Returns:
+            The path. None for a finding that is not about one array.
+
+        Examples:
+            >>> VerificationReport("metadata", 1, 0, 0, 0, (), {}).path_of(Finding("missing", "repo")) is None
+            True
+        """
+        arrays = finding.affected.arrays if finding.node else ()
+        return arrays[0] if len(arrays) == 1 else self.paths.get(finding.node)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the findings as rows, with one row for each lost chunk. pandas makes a table of them.
 
@@ -406,7 +423,7 @@ class VerificationReport(Record, shown_as="VerificationReport"):
                 "severity": each.severity.value,
                 "check": each.check,
                 "key": each.key,
-                "path": self.paths.get(each.node),
+                "path": self.path_of(each),
                 "coordinates": coordinates,
                 "detail": each.detail,
                 "action": each.action,

@@ -15,7 +15,7 @@ import hashlib
 import os
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.changes.diff import rows_of
 from frazil.display import counted
 from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError
@@ -32,6 +33,7 @@ from frazil.format.columns import U8
 from frazil.format.ids import (
     CHUNKS,
     MANIFESTS,
+    NODE_ID_BYTES,
     SNAPSHOTS,
     TRANSACTIONS,
     id_from_text,
@@ -42,6 +44,7 @@ from frazil.format.ids import (
     ids_to_text,
     is_id_text,
 )
+from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.lazy_names import ModuleOnDemand
@@ -213,9 +216,14 @@ class Evidence:
     native_chunks: int = 0
     compared_chunks: int = 0
 
-    def findings(self, before: RepositoryState, after: RepositoryState) -> list[Finding]:
-        """Return the findings of needed files, each once, with the versions that they affect."""
+    def findings(self, before: RepositoryState, after: RepositoryState) -> dict[Finding, dict[str, bytes]]:
+        """Return the findings of needed files, each once, with the versions that they affect.
+
+        The values are versions that have the arrays of a finding: the tips of branches and tags by name, or
+        the newest version, without a name.
+        """
         rows = {id_: row for row, id_ in enumerate(self.manifests_of)}
+        versions = list(rows)
 
         def bits(ids: Set[bytes]) -> int:
             if len(ids) == 1:
@@ -239,14 +247,16 @@ class Evidence:
         for each, ids in every:
             key = each.check, each.key, each.node, each.coordinates.tobytes() + each.offsets.tobytes()
             once[key] = each, ids | (once[key][1] if key in once else 0)
-        findings: list[Finding] = []
+        findings: dict[Finding, dict[str, bytes]] = {}
         for each, ids in once.values():
+            newest = {"": versions[ids.bit_length() - 1]} if ids else {}
             ids &= alive
             branches, tags = (
-                tuple(sorted(name for name, tip in refs.items() if bits({tip}) & ids))
+                {name: tip for name, tip in sorted(refs.items()) if bits({tip}) & ids}
                 for refs in (after.branches, after.tags)
             )
-            findings.append(replace(each, affected=AffectedArrays((), branches, tags, ids.bit_count())))
+            affected = AffectedArrays((), tuple(branches), tuple(tags), ids.bit_count())
+            findings[replace(each, affected=affected)] = {**tags, **branches} or newest
         return findings
 
     def _users(self) -> dict[bytes, int]:
@@ -406,7 +416,8 @@ def verify(
     of_chain = work.check_chain()
     evidence = work.evidence
     suspects = evidence.by_version or evidence.by_manifest or work.state.findings
-    findings = evidence.findings(work.state, state_of(context) if suspects else work.state)
+    found = evidence.findings(work.state, state_of(context) if suspects else work.state)
+    findings, paths = work.with_arrays(found)
     findings += of_chain
     findings += [] if work.state.info is None else check_latest(context)
     if unchecked := sum(each.unchecked for each in work.required.values()):
@@ -416,17 +427,6 @@ def verify(
     findings += (each for _, names in listed for each in names)
     if not hides_files:
         findings += work.unreferenced(files)
-    # The arrays whose chunks the file of a finding has, or whose references.
-    nodes: list[list[bytes]] = []
-    for each in findings:
-        folder, _, name = each.key.partition("/")
-        is_manifest = folder == MANIFESTS and is_id_text(name)
-        users = [node for node, _ in work.uses.boxes_of(id_from_text(name))] if is_manifest else []
-        nodes.append([each.node] if each.node else users)
-    paths = _paths(context, work.state, chain.from_iterable(nodes))
-    for row, each in enumerate(findings):
-        arrays = tuple(sorted({paths[node] for node in nodes[row] if node in paths}))
-        findings[row] = replace(each, affected=replace(each.affected, arrays=arrays)) if arrays else each
     return VerificationReport(
         level,
         len(work.state.needed),
@@ -607,6 +607,48 @@ class _Work:
                 )
                 yield Finding("unreferenced", each.folder, detail=detail)
 
+    def with_arrays(
+        self, found: Mapping[Finding, Mapping[str, bytes]]
+    ) -> tuple[list[Finding], dict[bytes, str]]:
+        """Return findings with the paths of their arrays in the versions that they affect, and all paths.
+
+        ``found`` has the versions of each finding, as ``Evidence.findings`` returns them.
+        """
+        # The arrays whose chunks the file of a finding has, or whose references.
+        nodes: dict[Finding, list[bytes]] = {}
+        wanted: dict[bytes, set[bytes]] = {}
+        for each, versions in found.items():
+            folder, _, name = each.key.partition("/")
+            is_manifest = folder == MANIFESTS and is_id_text(name)
+            users = list(self.uses.snapshots_of(id_from_text(name))) if is_manifest else []
+            nodes[each] = [each.node] if each.node else users
+            for version in versions.values():
+                wanted.setdefault(version, set()).update(nodes[each])
+        assets = Assets(self.context.storage, self.context.assets.limits)
+        path_at: dict[tuple[bytes, bytes], str] = {}
+        paths: dict[bytes, str] = {}
+        waiting = set(chain.from_iterable(nodes.values()))
+        # Other versions may have the arrays of a version that cannot be read.
+        for version in (each.id for each in reversed(self.state.versions)):
+            some = list(wanted.get(version, set()) | (waiting - paths.keys()))
+            with suppress(IcechunkError):  # there is a finding for it
+                table = assets.snapshot(version).nodes if some else NodeTable.from_nodes([])
+                rows = rows_of(table, id_matrix(some, NODE_ID_BYTES)).tolist()
+                here = {node: table.paths.text(row) for node, row in zip(some, rows, strict=True) if row >= 0}
+                path_at |= {(version, node): path for node, path in here.items()}
+                paths = here | paths  # those of the newest version
+        findings: list[Finding] = []
+        for each, versions in found.items():
+            arrays = set[str]()
+            for node in nodes[each]:
+                at = {name: path_at[id_, node] for name, id_ in versions.items() if (id_, node) in path_at}
+                if len({*at.values()}) > 1:
+                    arrays.update(f"@{name}:{path}" for name, path in at.items())
+                else:
+                    arrays.update(at.values() or filter(None, [paths.get(node)]))
+            findings.append(replace(each, affected=replace(each.affected, arrays=tuple(sorted(arrays)))))
+        return findings, paths
+
 
 def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
     """Return each row of several lists of manifests once, sorted. Lists may contradict each other."""
@@ -622,20 +664,3 @@ def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
     ids = id_matrix([use.id for use in uses])
     sizes = [len(batch) for batch in manifest_batches(ManifestFiles(ids, counts.astype(np.uint64), counts))]
     return [uses[start:stop] for start, stop in pairwise(np.cumsum([0, *sizes]).tolist())]
-
-
-def _paths(context: Context, state: RepositoryState, nodes: Iterable[bytes]) -> dict[bytes, str]:
-    """Return the paths of nodes, from the newest readable version that has them."""
-    waiting, paths = set(nodes), dict[bytes, str]()
-    assets = Assets(context.storage, context.assets.limits)
-    for version in reversed(state.versions):
-        if not waiting:
-            break
-        try:
-            table = assets.snapshot(version.id).nodes
-            paths_by_id = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
-        except IcechunkError:  # there is a finding for it
-            continue
-        paths.update((node, paths_by_id[node]) for node in waiting & paths_by_id.keys())
-        waiting -= paths.keys()
-    return paths
