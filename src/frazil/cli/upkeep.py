@@ -671,9 +671,11 @@ def repair(
     document = {**plan.as_dict(), "recovered": recovered}
     # The commands that go on where the plan needs a decision
     again, lines = f"frazil repair {location.location}", str(plan).splitlines()
-    if plan.lost and not any(each.action == "commit" for each in plan.steps):
-        lines.append(f"to give lost chunks missing values: {again} --lost fill --yes")
-        if any(version is not None for each in plan.lost for version in each.previous):
+    fill, previous = plan.choices
+    if not any(each.action == "commit" for each in plan.steps):
+        if fill:
+            lines.append(f"to give lost chunks missing values: {again} --lost fill --yes")
+        if previous:
             lines.append(f"to give lost chunks the data of an older version: {again} --lost previous --yes")
     lines += [
         f"to put {each.id} on `{branch}`: {again} --recover {each.id} {branch} --yes"

@@ -534,6 +534,7 @@ def test_the_plan_describes_lost_chunks() -> None:
         "coordinates": [1],
         "versions": [repo.lookup_branch("main")],
         "previous": repo.lookup_tag("v2"),
+        "branches": ["main"],
     }
     assert not plan.steps
     assert all(text in str(plan) for text in ("1 chunk of /a", "fill: 1 chunk", "previous: 1 chunk"))
@@ -553,7 +554,12 @@ def test_a_commit_without_the_lost_chunk(choice: Any, expected: list[int]) -> No
     (commit, parent, *_) = repo.ancestry(branch="main")
     assert parent.id == before
     assert commit.metadata["__frazil"] == {"repair": {"lost": [key]}}
-    assert not repair(repo.storage, lost=choice).steps
+    again = repair(repo.storage, lost=choice)
+    assert not again.steps
+    assert again.choices == (0, 0)
+    assert "1 chunk of /a, which no readable tip of a branch needs: nothing is left to do there" in str(again)
+    assert "choices" not in str(again)
+    assert "does not exist" in str(again)
     # The older version still has the damage.
     assert [each.key for each in repo.upkeep.verify("exists").findings] == [key]
 

@@ -410,7 +410,7 @@ def lost_chunks(
         offsets = np.concatenate([each.offsets for each in parts])
         pairs = np.column_stack((cells.astype(np.uint64), offsets))
         _, rows = np.unique(pairs, axis=0, return_index=True)
-        lost.append(LostChunks(key, paths.get(node), node, cells[rows], needing[key], (), offsets[rows]))
+        lost.append(LostChunks(key, paths.get(node), node, cells[rows], needing[key], (), (), offsets[rows]))
     ranges = lost_ranges(lost)
     newest_first = list(reversed(id_list(versions.ids)))
     # The array may have other metadata in another version that needs another file.
@@ -420,11 +420,28 @@ def lost_chunks(
     for (node, version), group in groups_of.items():
         cells = np.concatenate([lost[row].coordinates for row in group])
         previous = _previous(context, newest_first, node, version, cells, ranges)
+        branches = [tuple[str, ...]()] * len(cells)
+        for name, tip in sorted(context.catalog.full_repo_info().branches.items()):
+            with skip_damage():
+                _, needed = _needed_at(Workspace(context, tip), node, cells, ranges)
+                for row in np.flatnonzero(needed).tolist():
+                    branches[row] += (name,)
         for row in group:
             count = len(lost[row].coordinates)
-            lost[row] = replace(lost[row], previous=tuple(previous[:count]))
-            del previous[:count]
+            lost[row] = replace(lost[row], previous=tuple(previous[:count]), branches=tuple(branches[:count]))
+            del previous[:count], branches[:count]
     return lost
+
+
+def _needed_at(
+    workspace: Workspace, id_: bytes, cells: U32, ranges: U8
+) -> tuple[Node | None, NDArray[np.bool_]]:
+    """Return an array of a version, and which lost chunks the version needs."""
+    node, needed = _node_of(workspace.base, id_), np.zeros(len(cells), bool)
+    if node is not None and node.array is not None:
+        needed = within(cells, node.array.num_chunks)
+        needed[needed] = is_lost(workspace.refs_at(node.path, cells[needed]), ranges)
+    return node, needed
 
 
 def _previous(
@@ -587,13 +604,9 @@ def _edit(
     """Change the references of one array that are still lost at the tip."""
     parts = [each for each in lost if each.node == id_]
     cells, ranges = np.concatenate([each.coordinates for each in parts]), lost_ranges(parts)
-    node = _node_of(workspace.base, id_)
-    if node is None or node.array is None:
-        return 0, ""
-    at_tip = within(cells, node.array.num_chunks)
-    at_tip[at_tip] = is_lost(workspace.refs_at(node.path, cells[at_tip]), ranges)
+    node, at_tip = _needed_at(workspace, id_, cells, ranges)
     index, first = np.unique(cells[at_tip], axis=0, return_index=True)
-    if not len(index):
+    if node is None or not len(index):
         return 0, ""
     if choice == "fill":
         try:

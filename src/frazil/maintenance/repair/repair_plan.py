@@ -70,6 +70,7 @@ class LostChunks:
         versions: The ids of the versions that need the chunks, newest first.
         previous: For each chunk, the id of the newest version that has other, readable data for it. None if
             there is no such version.
+        branches: For each chunk, the branches whose tip needs it. A tip that cannot be read does not count.
         offsets: The positions of the chunks in the chunk file, uint64 of shape (k,).
     """
 
@@ -79,6 +80,7 @@ class LostChunks:
     coordinates: U32
     versions: tuple[str, ...]
     previous: tuple[str | None, ...]
+    branches: tuple[tuple[str, ...], ...]
     offsets: U64
 
 
@@ -143,6 +145,17 @@ class RepairPlan(Record, shown_as="RepairPlan"):
         """Whether the steps repair all damage."""
         return not self.findings
 
+    @property
+    def choices(self) -> tuple[int, int]:
+        """The numbers of lost chunks at tips of branches that ``fill`` and ``previous`` replace."""
+        needed = [
+            previous
+            for each in self.lost
+            for previous, branches in zip(each.previous, each.branches, strict=True)
+            if branches
+        ]
+        return len(needed), sum(version is not None for version in needed)
+
     def apply(self, *, metadata: Mapping[str, Any] | None = None) -> RepairPlan:
         """Make the steps of the plan, in their order.
 
@@ -196,7 +209,8 @@ class RepairPlan(Record, shown_as="RepairPlan"):
         """Return the lost chunks as rows, with one row for each chunk.
 
         Returns:
-            Rows with the keys ``key``, ``path``, ``coordinates``, ``versions`` and ``previous``.
+            Rows with the keys ``key``, ``path``, ``coordinates``, ``versions``, ``previous`` and
+            ``branches``.
 
         Examples:
             >>> RepairPlan("in-memory", ()).lost_rows()
@@ -209,9 +223,12 @@ class RepairPlan(Record, shown_as="RepairPlan"):
                 "coordinates": coordinates,
                 "versions": list(each.versions),
                 "previous": previous,
+                "branches": list(branches),
             }
             for each in self.lost
-            for coordinates, previous in zip(each.coordinates.tolist(), each.previous, strict=True)
+            for coordinates, previous, branches in zip(
+                each.coordinates.tolist(), each.previous, each.branches, strict=True
+            )
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -240,11 +257,12 @@ class RepairPlan(Record, shown_as="RepairPlan"):
         if self.lost:
             number = int(np.sum([len(each.coordinates) for each in self.lost]))
             arrays = Counter(each.path or each.node.hex() for each in self.lost)
-            yield "lost", f"{counted(number, 'chunk')} of {', '.join(sorted(arrays))}"
-            if not any(each.action == "commit" for each in self.steps):
-                older = sum(version is not None for each in self.lost for version in each.previous)
-                text = f"fill: {counted(number, 'chunk')} become missing values\n"
-                text += f"previous: {counted(older, 'chunk')} get the data of an older version"
+            fill, previous = self.choices
+            end = "" if fill else ", which no readable tip of a branch needs: nothing is left to do there"
+            yield "lost", f"{counted(number, 'chunk')} of {', '.join(sorted(arrays))}{end}"
+            if fill and not any(each.action == "commit" for each in self.steps):
+                text = f"fill: {counted(fill, 'chunk')} become missing values\n"
+                text += f"previous: {counted(previous, 'chunk')} get the data of an older version"
                 yield "choices for lost chunks", text
         if self.detached:
             yield "detached", _lines(list(map(str, self.detached)))

@@ -87,7 +87,7 @@ def check_lost(
                     if rows.any():
                         check = "missing" if size < 0 else "short"
                         name = chunk_key(table.chunk_ids[source].tobytes())
-                        detail = f"the file has {max(size, 0)} bytes"
+                        detail = "the file does not exist" if size < 0 else f"the file has {size} bytes"
                         index, offsets = table.index[rows], table.offset[rows]
                         findings.append(Finding(check, name, node, index, detail, offsets=offsets))
         except IcechunkError as error:

@@ -334,7 +334,7 @@ class Finding:
         return check_named("unreadable" if self.is_unreadable else self.check).action
 
     def __str__(self) -> str:
-        chunks = f", {len(self.coordinates)} chunks" if len(self.coordinates) else ""
+        chunks = f", {counted(len(self.coordinates), 'chunk')}" if len(self.coordinates) else ""
         return f"{self.check}: {self.key}{chunks}" + (f" ({self.detail})" if self.detail else "")
 
 
