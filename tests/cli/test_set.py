@@ -250,6 +250,18 @@ def test_a_history_tells_values_apart(repo: frazil.Repository, run: Run) -> None
     assert run("history ice:era5/t 0,0").splitlines()[0].split()[3:5] == ["attributes", "18.0"]
 
 
+def test_a_history_of_an_array_without_dimensions_or_elements(repo: frazil.Repository, run: Run) -> None:
+    for value in (7, 8):
+        with repo.transaction("main", message=f"write {value}") as store:
+            zarr.create_array(store, name="s", shape=(), dtype="i4", overwrite=True)[...] = value
+            zarr.create_array(store, name="none", shape=(0,), dtype="i4", overwrite=True)
+    assert "8" in run("history ice:s").splitlines()[0]
+    assert "too many indices" in run("history ice:s 0", 2)
+    assert "the shape [0]: index 0 is out of bounds" in run("history ice:none 0", 2)
+    assert "the shape [0], and the selection the shape [0]" in run("history ice:none", 2)
+    assert "too many indices" in run("history ice:era5/t 0,0,0", 2)
+
+
 def test_shapes_and_new_cells(repo: frazil.Repository, run: Run) -> None:
     repo.create_tag("now", "main")
     with repo.transaction("main", message="grow") as store:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from math import prod
 from typing import Annotated, Any, Final
 
 import click
 import numpy as np
 
 from frazil.cli.arguments import AnyTarget, ArrayTarget, Raw, Version
-from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of, place
+from frazil.cli.cells import SELECTION, OpenArray, indices_of, place, selected_shape
 from frazil.cli.command import Output, argument, picked, table, verb
 from frazil.cli.opening import SHORT, OpenTarget, clock, diff_document, diff_lines
 from frazil.display import counted
@@ -144,7 +145,10 @@ def blame(output: Output, target: ArrayTarget, chunks: bool) -> None:
 
 @verb("history", ignore_unknown_options=True)
 def history(
-    output: Output, target: ArrayTarget, cell: Annotated[Indices | Labels, argument(type=SELECTION)], raw: Raw
+    output: Output,
+    target: ArrayTarget,
+    cell: Annotated[Any, argument(metavar="[CELL]", type=SELECTION, default=())],
+    raw: Raw,
 ) -> None:
     """Show the commits that wrote the chunk of one cell, newest first.
 
@@ -154,24 +158,26 @@ def history(
     cat`, with the attributes of their version; --raw shows the stored elements.
 
     CELL is an index for each dimension, separated by commas, or a label for each dimension: NAME=LABEL,...
-    (labels need the extra `pipeline`). `frazil blame` shows the last commit of every chunk.
+    (labels need the extra `pipeline`). An array without dimensions needs none. `frazil blame` shows the last
+    commit of every chunk.
 
     Examples:
         frazil history ice:era5/t 0,1           the cell at an index
         frazil history ice@v2:era5/time time=2  the cell at a label, in the history of a tag
     """
-    if isinstance(cell, tuple) and not all(isinstance(each, int) for each in cell):
-        raise click.UsageError("name one cell: an index for each dimension, such as 0,1, or labels")
     version = OpenTarget(target)
     session = version.session()
     node = session.workspace.require_array(version.path)
     assert node.array is not None
+    selected, shape = indices_of(session, version.path, cell), node.array.shape
+    size = list(selected_shape(shape, selected))
     # a label can select a list of one index
-    selected = indices_of(session, version.path, cell)
-    cells = [np.arange(length)[at] for at, length in zip(selected, node.array.shape, strict=True)]
-    if any(each.size != 1 for each in cells):
-        raise click.UsageError(f"name one cell: the labels select {[each.size for each in cells]}")
-    index = tuple(each.item() for each in cells)
+    if prod(size) != 1 or len(selected) != len(shape):
+        raise click.UsageError(
+            "name one cell: an index for each dimension, such as 0,1, or labels. The array has the shape "
+            f"{list(shape)}, and the selection the shape {size}"
+        )
+    index = tuple(np.arange(length)[at].item() for at, length in zip(selected, shape, strict=True))
     commits = version.repo.history.history_of(version.path, index, snapshot_id=version.id)
     values = _CellHistory(version, node, index, raw)
     ends = [(values.parent_of(each.snapshot_id), each.snapshot_id) for each in commits]
