@@ -60,6 +60,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 #: Arguments whose option has another name.
 _OPTIONS: Final = {
     "containers": "container",
+    "copies": "copy",
     "delete_object_older_than": "older-than",
     "reader_options": "reader-option",
 }

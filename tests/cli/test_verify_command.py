@@ -152,3 +152,10 @@ def test_a_detached_snapshot_goes_to_the_branch_that_the_user_names(
     assert main(["repair", place, "--recover", tip[:6], "dev", "--yes"]) == 0
     repo = frazil.Repository.open(storage)
     assert (repo.lookup_branch("dev"), len(list(repo.ancestry(branch="main")))) == (tip, 1)
+
+
+def test_a_repair_without_a_repository_names_where_it_looked(place: Path, run: Run) -> None:
+    text = run("repair nothing", 1)
+    assert f"found none in {place.parent}/nothing, which does not exist. Correct the location" in text
+    assert "or pass --copy" in text
+    assert "got no snapshots in" in run("repair nothing --copy nowhere", 1)

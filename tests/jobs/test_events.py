@@ -376,8 +376,8 @@ def test_duckdb_reads_the_numbers_of_job_metrics(repo: frazil.Repository, log: P
 def test_the_command_lists_runs(
     repo: frazil.Repository, log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["events"]) == 0
-    assert capsys.readouterr().out == ""
+    assert main(["events"]) == 1
+    assert f"found none in {log}, which does not exist" in capsys.readouterr().err
     ops.run_job(counting(repo, 12), ENGINE)
     with pytest.raises(frazil.TaskFailedError):
         ops.run_job(job_with(repo, OSError("line 1\nline 2 \x1b[31m")), ENGINE)

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from frazil import host
 from frazil.about import __version__
-from frazil.errors import FormatError
+from frazil.errors import FormatError, InvalidInputError
 from frazil.extras import needs
 from frazil.jobs.job import LOCAL, Input, Metrics, Target
 from frazil.jobs.task_failures import failure_of
@@ -257,9 +257,17 @@ def _without_folders(text: str, place: str) -> str:
 
 
 def read_runs(storage: Storage, since: datetime | None = None) -> list[_Event]:
-    """Return the last event of each run of an event log, the newest run first."""
+    """Return the last event of each run of an event log, the newest run first.
+
+    Raises ``InvalidInputError`` for a place without an event.
+    """
     first = "" if since is None else utc_text(from_datetime(since))
-    names = (each.key for each in storage.list("") if each.key.endswith(".jsonl"))
+    names = [each.key for each in storage.list("") if each.key.endswith(".jsonl")]
+    if not names:
+        raise InvalidInputError(
+            f"expected the events of runs, found none in {storage.label()}. Correct the place, or run a job "
+            "with this place in FRAZIL_EVENTS first"
+        )
     keys = sorted((key for key in names if key >= f"day={first[:10]}"), reverse=True)
 
     def last_event(key: str) -> _Event:

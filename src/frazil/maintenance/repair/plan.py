@@ -255,9 +255,10 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAct
             if all(map(has_record, {*info.branches.values(), *info.tags.values()})):
                 states.append((BackupState(_new_name(), info), f"{REPO} of {copy.label()}", data))
     if not states:
+        places = "; ".join(each.label() for each in (storage, *copies))
         raise errors.RepositoryNotFoundError(
-            f"no backup of `repo` in {storage.label()} or in the copies can be read. Pass a copy in `copies`"
-        )
+            f"expected a readable `repo` or a readable backup of it, found none in {places}"
+        ).with_remedy("Correct the location, or pass {}", argument(copies=...))
     state, source, raw = max(states, key=lambda each: newest_update(each[0].info))
 
     def perform(repair: RepairContext) -> None:
@@ -293,7 +294,7 @@ def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
     origin = birth(storage)
     for copy in copies:
         if next(iter(copy.list(SNAPSHOTS)), None) is None:
-            got = f"{copy.label()} without snapshots"
+            got = f"no snapshots in {copy.label()}"
         elif None not in (origin, other := birth(copy)) and origin != other:
             got = f"another repository in {copy.label()}. Its first snapshot has another time"
         else:
