@@ -70,6 +70,18 @@ def test_items_in_and_out(scenes: frazil.Collection, tmp_path: Any) -> None:
     assert [each.id for each in scenes.to_stac(scenes.where("platform = 'S2B'"))] == ["b"]
 
 
+@pytest.mark.parametrize("times", [{}, {"start_datetime": "2024-05-01T10:00:00Z"}, {"datetime": None}])
+def test_an_item_without_times(scenes: frazil.Collection, times: dict[str, Any]) -> None:
+    """STAC does not allow it, so `to_stac` could not return it."""
+    item = {**ITEM, "properties": times}
+    with pytest.raises(InvalidInputError, match="`datetime`, or `start_datetime` and `end_datetime`"):
+        scenes.add_stac(item, DATASET)
+    assert list(scenes.where()) == []
+    scenes.add_stac(item, DATASET, time=("2024-05-01", "2024-05-02"))
+    (found,) = scenes.to_stac()
+    assert found.to_dict()["properties"]["end_datetime"] == "2024-05-02T00:00:00Z"
+
+
 def test_properties_that_are_named_like_arguments(scenes: frazil.Collection) -> None:
     more = {"message": "hello", "name": "n", "dataset": "d", "self": "s", "bbox": "b", "session": "x"}
     scenes.add_stac({**ITEM, "properties": {**ITEM["properties"], **more}}, DATASET)

@@ -669,9 +669,10 @@ class Collection:
             The id of the new snapshot; None in a session.
 
         Raises:
-            InvalidInputError: A property has the name of a column that each collection has.
+            InvalidInputError: A property has the name of a column that each collection has, or the item has
+                neither ``datetime`` nor ``start_datetime`` and ``end_datetime``, and ``time`` is not set.
         """
-        own, properties = stac.arguments_of(item)
+        own, properties = stac.arguments_of(item, columns.get("time"))
         message = columns.pop("message", None)
         member = _Member.of({"dataset": dataset, **own, **columns})
         member = replace(member, columns={**properties, **member.columns})

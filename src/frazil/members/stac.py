@@ -78,11 +78,19 @@ def _polygon(box: list[float] | None) -> dict[str, Any] | None:
     return {"type": "MultiPolygon", "coordinates": rings}
 
 
-def arguments_of(item: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments of a new member for an item of STAC, and the other properties of the item."""
+def arguments_of(item: Any, time: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of a new member for an item of STAC, and the other properties of the item.
+
+    ``time`` comes before the times of the item. Raises ``InvalidInputError`` for an item without times.
+    """
     document = item if isinstance(item, Mapping) else item.to_dict()
     found = {key: each for key, each in document["properties"].items() if each is not None}
     moment, first, last = (found.pop(each, None) for each in _TIMES)
     code = found.pop(_CRS, None) or (f"EPSG:{epsg}" if (epsg := found.pop("proj:epsg", None)) else None)
-    times = first or moment, last or moment
+    times = (first or moment, last or moment) if time is None else time
+    if time is None and None in times:
+        raise misfit(
+            f"the item `{document['id']}` must have `datetime`, or `start_datetime` and `end_datetime`, got "
+            f"{dict(zip(_TIMES, (moment, first, last), strict=True))}. Pass time=(first, last)"
+        )
     return {"name": document["id"], "bbox": document.get("bbox"), "time": times, "crs": code}, found
