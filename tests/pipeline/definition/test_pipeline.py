@@ -24,7 +24,13 @@ from tests.pipeline.definition.feed import (
 )
 
 import frazil
-from frazil.errors import InvalidInputError, TaskFailedError, ValidationFailedError
+from frazil.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    TaskFailedError,
+    ValidationFailedError,
+)
 from frazil.pipeline import Pipeline, PipelineDerived, PipelineIngest, Range, derived, job_metrics
 from frazil.pipeline.ingest import tasks
 from frazil.pipeline.publishing import operation as publishing
@@ -260,6 +266,34 @@ def test_a_killed_run_continues(
     before = objects(archive)
     assert pipeline.run().outcome == "unchanged"
     assert objects(archive) == before
+
+
+@pytest.mark.parametrize(
+    ("failure", "what"),
+    [
+        (None, "deleted"),  # the other run publishes first
+        (ConflictError("A", "B"), "committed to"),
+        (AlreadyExistsError("exists", "branch-already-exists"), "created"),
+    ],
+)
+def test_two_runs_at_the_same_time(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception | None, what: str
+) -> None:
+    pipeline, work = feed(archive), Pipeline._work
+
+    def with_another_run(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(Pipeline, "_work", work)
+        if failure is not None:
+            raise failure
+        assert pipeline.run().outcome == "published"
+        return work(*arguments, **options)
+
+    monkeypatch.setattr(Pipeline, "_work", with_another_run)
+    text = f"another writer {what} the branch `audit/.*probably another run of .*Run the pipeline again"
+    with pytest.raises(ConflictError, match=text):
+        pipeline.run()
+    assert pipeline.run().outcome == ("unchanged" if failure is None else "published")
+    is_up_to_date(archive, 0, 1)
 
 
 def test_a_changed_definition_is_computed_again(archive: Path) -> None:

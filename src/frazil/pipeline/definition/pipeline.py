@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from frazil import host
 from frazil.arguments import check_fields, require_choice
 from frazil.display import some_of, suggest
-from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError, RefNotFoundError
 from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, EngineName
@@ -281,6 +281,7 @@ class Pipeline:
                 ``key-not-found`` if no file matches.
             ValidationFailedError: A rule fails. Nothing is published.
             SessionStateError: ``not-allowed``: somebody has changed a derived array.
+            ConflictError: Another run of the pipeline works at the same time. Nothing is published twice.
         """
         return self._run(progress, None)
 
@@ -456,15 +457,25 @@ class Pipeline:
         if self.branch not in repo.list_branches():
             repo.create_branch(self.branch, repo.lookup_branch("main"))
         job_id = self._job_id(files, base.snapshot_id, span)
-        published = write_audit_publish(
-            repo,
-            partial(self._work, files=files, progress=progress, job_id=None if span is None else job_id),
-            self.rules,
-            branch=self.branch,
-            audit_branch=self._audit_branch(repo),
-            job_id=job_id,
-            engine=self.engine,
-        )
+        audit = self._audit_branch(repo)
+        try:
+            published = write_audit_publish(
+                repo,
+                partial(self._work, files=files, progress=progress, job_id=None if span is None else job_id),
+                self.rules,
+                branch=self.branch,
+                audit_branch=audit,
+                job_id=job_id,
+                engine=self.engine,
+            )
+        except (AlreadyExistsError, ConflictError, RefNotFoundError) as error:
+            is_other_ref = error.kind == ErrorKind.REF_NOT_FOUND and audit in repo.list_branches()
+            if is_other_ref or error.kind not in _RIVAL:
+                raise
+            raise ConflictError(
+                message=f"another writer {_RIVAL[error.kind]} the branch `{audit}` during this run. It is "
+                f"probably another run of the pipeline `{self.name}`, which publishes the same files"
+            ).with_remedy("Run the pipeline again: it does what is left to do") from error
         results, computed = published.value or ((), ())
         reports = [each.report for each in results if each.report is not None]
         left_out = {name: why for each in reports for name, why in problems_of(each).items()}
@@ -596,6 +607,13 @@ _TABLES: Final[dict[str, Callable[[Any, str], Any]]] = {
 _SECTIONS: Final = {
     "publish": ("branch", "audit_branch", "tag"),
     "retention": ("versions", "days", "collect"),
+}
+
+#: What another run has done to the audit branch, by the kind of the error of this run.
+_RIVAL: Final = {
+    ErrorKind.BRANCH_ALREADY_EXISTS: "created",
+    ErrorKind.COMMIT_CONFLICT: "committed to",
+    ErrorKind.REF_NOT_FOUND: "deleted",
 }
 
 
