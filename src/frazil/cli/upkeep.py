@@ -33,12 +33,12 @@ from frazil.handle.addresses import virtual_access
 from frazil.handle.opening import HandleOptions, opened_before
 from frazil.handle.repository import Repository
 from frazil.jobs.progress import Progress, size
-from frazil.maintenance.backups import newest_readable
 from frazil.maintenance.doctor import DoctorFinding
 from frazil.maintenance.plan import plain
 from frazil.maintenance.verification.files import read_finding
 from frazil.maintenance.verification.findings import LEVELS, Severity, VerificationReport, VerifyLevel, checks
 from frazil.remedies import Remedy, call
+from frazil.repository.catalog.repo_update import latest_backup
 from frazil.repository.target import MAIN, Target
 from frazil.storage.checks import is_outage
 from frazil.storage.disk_cache import cache_limit, cache_usage, clear_cache
@@ -564,12 +564,12 @@ def verify(
     try:
         report = _run(output, OpenTarget(location).repo, level, state, engine)
     except (FormatError, RepositoryNotFoundError) as error:
-        # Verify the versions of the newest readable backup. Without a backup, ``repo`` is the only finding.
+        # Verify the versions of the latest readable backup. Without a backup, ``repo`` is the only finding.
         storage = storage_of(location)
         if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
             raise
-        if (backup := newest_readable(storage)) is not None:
-            context = opened_before(storage, HandleOptions(authorized=virtual_access()), backup[1])
+        if (backup := latest_backup(storage)) is not None:
+            context = opened_before(storage, HandleOptions(authorized=virtual_access()), backup.info)
             report = _run(output, Repository(context), level, state, engine)
         elif storage.head(REPO) is None:  # there is no repository
             raise

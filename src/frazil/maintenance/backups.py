@@ -10,17 +10,16 @@ So no clock decides whether a deletion is safe. The ``RECENT`` newest backups ar
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice, pairwise
+from itertools import pairwise
 from operator import attrgetter, truth
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import FormatError, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, Ragged, set_rows
 from frazil.format.ids import CONFIG, OVERWRITTEN, REPO, backup_key, match_backup_name
 from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
@@ -30,20 +29,16 @@ from frazil.repository.catalog.backup_rules import MOST_ENTRIES, RECENT
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_update import (
     OPS_START,
-    is_later,
+    later_backup,
     newest_update,
     older_ops_backup,
     ops_start,
-    read_repo_info,
 )
 from frazil.repository.clock import MICROSECOND, from_datetime, to_datetime
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_missing
 from frazil.survey.columns import microseconds
 from frazil.threads import Purpose, thread_pool
-
-#: Number of the newest backups that are tried to find a readable one.
-_TRIED: Final = 20
 
 LOGGED: Final = 1
 
@@ -220,29 +215,14 @@ def planned_link(
     return replace(links[0], ops=log.newest(count), repo_before_updates=None, metadata=metadata)
 
 
-def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:
-    """Return the newest backup of ``repo`` that can be read, with its key, or None."""
-    # A migration from spec version 1 leaves backups of the configuration, too.
-    prefix = backup_key(f"{REPO}.")
-    keys = (each.key for each in storage.list(OVERWRITTEN) if each.key.startswith(prefix))
-    for key in islice(sorted(keys), _TRIED):  # newer backups have smaller names
-        with suppress(FormatError), skip_missing():  # an update may delete a backup meanwhile
-            return key, decode_repo_info(storage.get(key), key)
-    return None
-
-
 def check_latest(context: Context) -> list[Finding]:
-    """Return a finding if a backup has a later state than ``repo``. The file ``repo`` must be readable.
-
-    Each update writes the backup of the state before it. So the backup is read before ``repo``, and an update
-    in between causes no finding.
-    """
-    backup = newest_readable(context.storage) if context.spec_version >= 2 else None
-    if backup is None:
+    """Return a finding if a backup has a later state than ``repo``. The file ``repo`` must be readable."""
+    later = later_backup(context.storage) if context.spec_version >= 2 else None
+    if later is None:
         return []
-    info, _, _ = read_repo_info(context.storage)
-    if not is_later(backup[1], info):
-        return []
-    present, later = (to_datetime(newest_update(each)).isoformat() for each in (info, backup[1]))
-    detail = f"its newest update is of {present}, and that of the backup {backup[0]} is of {later}"
+    info, backup = later
+    present, latest = (to_datetime(newest_update(each)).isoformat() for each in (info, backup.info))
+    detail = (
+        f"its newest update is of {present}, and that of the backup {backup_key(backup.name)} is of {latest}"
+    )
     return [Finding("repo-latest", REPO, detail=detail)]

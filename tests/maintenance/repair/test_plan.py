@@ -38,6 +38,7 @@ from frazil.format.repo_info import decode_repo_info
 from frazil.handle.repository import context_of
 from frazil.maintenance.repair.copies import rebuilt_log
 from frazil.maintenance.repair.storages import Overlay, Quarantine
+from frazil.repository.catalog import repo_update
 from frazil.storage.base import ALWAYS, Condition
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.storage_suite import StorageSuite
@@ -377,6 +378,25 @@ def test_an_older_repo_file_gets_the_later_commits_back() -> None:
     fresh.garbage_collect(tomorrow)
     assert fresh.upkeep.verify("checksum").ok
     assert repair(storage).ok
+
+
+def test_the_latest_backup_has_the_name_of_a_late_clock() -> None:
+    repo = with_commits(5)
+    storage = repo.storage
+    newest, later, third, *_ = (f"overwritten/{each.name}" for each in repo.upkeep.backups(storage))
+    storage.put("repo", storage.get(third))
+    storage.put("overwritten/repo.99999999999999.XXXXXXXXXXXXXXXXXXXX", storage.get(later))
+    storage.delete([newest, later])
+    old = frazil.Repository.open(storage)
+    assert "repo-latest" in {each.check for each in old.upkeep.verify("metadata").findings}
+    assert repair(storage).steps[0].action == "restore"
+
+
+def test_a_check_reads_no_backup_that_repo_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo, read = with_commits(3), list[str]()
+    monkeypatch.setattr(repo_update, "read_backup", lambda storage, name: read.append(name))
+    assert repo_update.later_backup(repo.storage) is None
+    assert read == []
 
 
 @pytest.mark.sample(1)

@@ -73,7 +73,7 @@ from frazil.repository.catalog.presentation import snapshot_infos
 from frazil.repository.catalog.repo_changes import MAIN, branch_tip
 from frazil.repository.catalog.repo_update import (
     BackupState,
-    is_later,
+    later_backup,
     latest_backup,
     newest_update,
     older_ops_backup,
@@ -229,17 +229,17 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAct
 
     A copy may have commits of its own, so this repository must have, or have had, its branches and tags.
     """
-    own = latest_backup(storage)  # before `repo`: a later update cannot make this backup later than it
     try:
-        info = read_repo_info(storage)[0]
+        later = later_backup(storage)
     except (errors.FormatError, errors.RepositoryNotFoundError) as error:
         if error.kind == errors.ErrorKind.UNSUPPORTED_SPEC_VERSION:
             raise
         why = f"damaged, {error.message}" if isinstance(error, errors.FormatError) else "missing"
+        own = latest_backup(storage)
     else:
-        if own is None or not is_later(own.info, info):
+        if later is None:
             return None
-        why = "older than its backups"
+        why, own = "older than its backups", later[1]
     states: list[tuple[BackupState, str, bytes | None]] = []
     if own is not None:
         states.append((own, backup_key(own.name), None))

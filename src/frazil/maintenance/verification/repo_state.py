@@ -15,13 +15,12 @@ from frazil.errors import FormatError, IcechunkError
 from frazil.format.columns import Ragged
 from frazil.format.ids import CONFIG, INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, REPO, backup_key, id_keys, id_list
 from frazil.format.repo_info import OpsLog, RepoInfo, SnapshotEntry, UpdateKind, decode_repo_info
-from frazil.maintenance.backups import newest_readable
 from frazil.maintenance.verification.files import ListedVersion, check_file, read_finding
 from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import RefKind, list_refs, read_all_snapshots, read_ref, ref_key
-from frazil.repository.catalog.repo_update import older_ops_backup
+from frazil.repository.catalog.repo_update import latest_backup, older_ops_backup
 from frazil.storage.base import Storage
 from frazil.storage.checks import is_outage
 from frazil.survey.survey import reachable
@@ -57,8 +56,8 @@ def state_of(context: Context) -> RepositoryState:
     info = file.value
     if info is not None:
         return RepositoryState(tuple(versions_of(info)), tuple(file.findings), info, *_refs(info))
-    backup = newest_readable(context.storage)
-    newest = "no backup" if backup is None else f"of the backups {backup[0]} is the newest one that"
+    backup = latest_backup(context.storage)
+    newest = "no backup" if backup is None else f"of the backups {backup_key(backup.name)} is the latest that"
     findings = [
         replace(each, detail=f"{each.detail}; {newest} can be read", is_unreadable=True)
         for each in file.findings
@@ -66,7 +65,7 @@ def state_of(context: Context) -> RepositoryState:
     # The backup has most versions.
     if backup is None:
         return RepositoryState((), tuple(findings))
-    return RepositoryState(tuple(versions_of(backup[1])), tuple(findings), None, *_refs(backup[1]))
+    return RepositoryState(tuple(versions_of(backup.info)), tuple(findings), None, *_refs(backup.info))
 
 
 def _refs(info: RepoInfo) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:

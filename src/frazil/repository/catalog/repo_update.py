@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from heapq import nsmallest
-from itertools import islice
+from itertools import batched, filterfalse
 from typing import Final
 
 import numpy as np
@@ -553,15 +553,36 @@ def read_backup(storage: Storage, name: str) -> BackupState:
 
 def latest_backup(storage: Storage) -> BackupState | None:
     """Return the readable backup with the latest state, or None if there is none."""
+    return _latest(storage, _newest_names(storage), set())
+
+
+def later_backup(storage: Storage) -> tuple[RepoInfo, BackupState] | None:
+    """Return ``repo`` and the latest backup if this has a later state, or None. ``repo`` must be readable.
+
+    Each update writes the backup of the state before it. So the backups are listed before ``repo`` is read,
+    and an update in between finds nothing. A backup that ``repo`` names is of an earlier state, and is not
+    read.
+    """
+    names = _newest_names(storage)
+    info, _, _ = read_repo_info(storage)
+    state = _latest(storage, names, named(info))
+    return None if state is None or not is_later(state.info, info) else (info, state)
+
+
+def _newest_names(storage: Storage) -> list[str]:
     names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
-    ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
-    while batch := list(islice(ordered, _CANDIDATES)):
-        states = []
-        for name in batch:
+    return nsmallest(1 << 16, filter(_NAME.fullmatch, names))
+
+
+def _latest(storage: Storage, names: Sequence[str], known: set[str]) -> BackupState | None:
+    """Return the latest state of the newest backups by name that are readable and not known."""
+    for batch in batched(names, _CANDIDATES):
+        states: list[BackupState] = []
+        for name in filterfalse(known.__contains__, batch):
             with skip_damage():
                 states.append(read_backup(storage, name))
-        if states:
-            return max(states, key=lambda state: newest_update(state.info))
+        if states or not known.isdisjoint(batch):
+            return max(states, key=lambda state: newest_update(state.info), default=None)
     return None
 
 
