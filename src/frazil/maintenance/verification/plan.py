@@ -44,7 +44,6 @@ from frazil.format.ids import (
     ids_to_text,
     is_id_text,
 )
-from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.lazy_names import ModuleOnDemand
@@ -629,10 +628,12 @@ class _Work:
         paths: dict[bytes, str] = {}
         waiting = set(chain.from_iterable(nodes.values()))
         # Other versions may have the arrays of a version that cannot be read.
-        for version in (each.id for each in reversed(self.state.versions)):
+        for version in (each.id for each in reversed(self.state.versions if waiting else ())):
             some = list(wanted.get(version, set()) | (waiting - paths.keys()))
+            if not some:
+                continue
             with suppress(IcechunkError):  # there is a finding for it
-                table = assets.snapshot(version).nodes if some else NodeTable.from_nodes([])
+                table = assets.snapshot(version).nodes
                 rows = rows_of(table, id_matrix(some, NODE_ID_BYTES)).tolist()
                 here = {node: table.paths.text(row) for node, row in zip(some, rows, strict=True) if row >= 0}
                 path_at |= {(version, node): path for node, path in here.items()}
