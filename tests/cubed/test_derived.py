@@ -261,7 +261,15 @@ def numbers(ds: xr.Dataset) -> Any:
     return np.zeros(3)
 
 
-@pytest.mark.parametrize(("function", "text"), [(computed, "not computed yet"), (numbers, "got a ndarray")])
+def in_intervals(ds: xr.Dataset) -> xr.Dataset:
+    with xr.set_options(use_flox=False):  # type: ignore[no-untyped-call]
+        return ds.groupby_bins("lat", [-90, 0, 90]).mean()
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [(computed, "not computed yet"), (numbers, "got a ndarray"), (in_intervals, "intervals in `lat_bins`")],
+)
 def test_wrong_results_are_refused(function: Callable[..., Any], text: str) -> None:
     repo = archive(programs.daily(DAYS))
     before = repo.lookup_branch("main")

@@ -171,6 +171,13 @@ class Program:
         if not isinstance(returned, xr.Dataset):
             kind = type(returned).__name__
             raise misfit(f"The function must return a Dataset, or a DataArray with a name, got a {kind}")
+        for name, variable in returned.variables.items():
+            if str(variable.dtype).startswith("interval"):  # of groupby_bins
+                raise misfit(
+                    f"The function must return coordinates that Zarr can store, got intervals in `{name}`. "
+                    "Replace them, for example by their middles: "
+                    f'dataset.assign_coords({name}=[each.mid for each in dataset.indexes["{name}"]])'
+                )
         for name in returned.data_vars:
             values = _data(returned.variables[name])
             if values.size and not cubed_plan.is_cubed(values):
