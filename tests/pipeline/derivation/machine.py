@@ -183,9 +183,11 @@ class Machine:
         dice = self.dice = random.Random(self.seed)
         self.storage = frazil.local_filesystem_storage(str(self.folder))
         # Most archives have several manifests for an array.
-        sizes = {frazil.ManifestSplitDimCondition.Axis(0): self.seed % 4}
-        rules = {frazil.ManifestSplitCondition.AnyArray(): sizes} if self.seed % 4 else {}
-        manifest = frazil.ManifestConfig(splitting=frazil.ManifestSplittingConfig.from_dict(rules))
+        rules: Any = {frazil.ManifestSplitDimCondition.Axis(0): self.seed % 4} if self.seed % 4 else {}
+        splitting = frazil.ManifestSplittingConfig.from_dict(
+            {frazil.ManifestSplitCondition.AnyArray(): rules}
+        )
+        manifest = frazil.ManifestConfig(splitting=splitting)
         self.repo = frazil.Repository.create(self.storage, frazil.RepositoryConfig(manifest=manifest))
         self.group, self.number, self.length = "data", 0, dice.randint(4, 12)
         encoding = {

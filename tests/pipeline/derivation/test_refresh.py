@@ -444,7 +444,7 @@ def test_an_ingest_and_a_publication_have_the_results_in_their_commit(
 def test_a_refresh_reads_the_manifests_of_changes_only(name: str) -> None:
     reads = dict[int, int]()
     for count in (48, 192):
-        sizes = {frazil.ManifestSplitDimCondition.Axis(0): 4}
+        sizes: Any = {frazil.ManifestSplitDimCondition.Axis(0): 4}
         rules = frazil.ManifestSplittingConfig.from_dict({frazil.ManifestSplitCondition.AnyArray(): sizes})
         config = frazil.RepositoryConfig(manifest=frazil.ManifestConfig(splitting=rules))
         storage = frazil.in_memory_storage()
