@@ -783,7 +783,7 @@ class Upkeep(Recovery):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> print(repo.upkeep.doctor(), end="")
-            no findings in 15 checks
+            no findings in 16 checks
         """
         return maintenance.examine(self._repo._context)
 
