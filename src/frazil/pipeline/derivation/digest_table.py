@@ -141,15 +141,12 @@ def write_table(
     stored, origin = open_array(session, at), np.array([first, *(0 for _ in shape[1:])])
     for starts, stops in zip(*split(shape, info.grid), strict=True):
         low = np.maximum(starts, origin)
-        part = tuple(map(slice, low.tolist(), stops.tolist()))
-        new = words[tuple(map(slice, (low - origin).tolist(), (stops - origin).tolist()))]
-        old = (
-            None
-            if before is None
-            else before[tuple(map(slice, (low - origin).tolist(), (stops - origin).tolist()))]
+        part, rows = (
+            tuple(map(slice, (low - base).tolist(), (stops - base).tolist())) for base in (0, origin)
         )
-        if (low < stops).all() and (old is None or not np.array_equal(old, new)):
-            stored[part] = new
+        is_stored = before is not None and np.array_equal(before[rows], words[rows])
+        if (low < stops).all() and not is_stored:
+            stored[part] = words[rows]
 
 
 # What digests are computed from
