@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -80,6 +81,26 @@ def test_an_item_without_times(scenes: frazil.Collection, times: dict[str, Any])
     scenes.add_stac(item, DATASET, time=("2024-05-01", "2024-05-02"))
     (found,) = scenes.to_stac()
     assert found.to_dict()["properties"]["end_datetime"] == "2024-05-02T00:00:00Z"
+
+
+def test_an_item_with_an_interval_and_a_time_in_it(scenes: frazil.Collection) -> None:
+    pytest.importorskip("pystac")
+    scenes.add_stac(
+        {**ITEM, "properties": {**ITEM["properties"], "datetime": "2024-05-01T10:02:00Z"}}, DATASET
+    )
+    scenes.add_stac({**ITEM, "id": "b"}, DATASET)
+    one, other = (each.to_dict()["properties"] for each in scenes.to_stac())
+    assert one["datetime"] == "2024-05-01T10:02:00Z"
+    assert one["start_datetime"] == other["start_datetime"] == "2024-05-01T10:00:00Z"
+    assert other["datetime"] is None
+
+
+def test_infinite_numbers_are_null(scenes: frazil.Collection) -> None:
+    pytest.importorskip("pystac")
+    scenes.add_stac({**ITEM, "properties": {**ITEM["properties"], "ratio": float("inf")}}, DATASET)
+    (item,) = scenes.to_stac()
+    text = json.dumps(item.to_dict(), allow_nan=False)
+    assert json.loads(text)["properties"]["ratio"] is None
 
 
 def test_properties_that_are_named_like_arguments(scenes: frazil.Collection) -> None:

@@ -52,7 +52,11 @@ def items_of(
                 for key, each in row.items()
             }
             interval = {} if first == last else {"start_datetime": first, "end_datetime": last}
-            item = pystac.Item(name, _polygon(box), box, None if interval else first, properties, **interval)
+            own = properties.pop(_TIMES[0], None)  # of an item that has an interval, too
+            moment = pystac.utils.str_to_datetime(own) if isinstance(own, str) else None
+            item = pystac.Item(
+                name, _polygon(box), box, moment if interval else first, properties, **interval
+            )
             address = str(Target(place, session.snapshot_id, f"{path.rstrip('/')}/{name}"))
             item.add_asset("data", pystac.Asset(address, media_type="application/vnd.zarr", roles=["data"]))
             items.append(item)
@@ -60,9 +64,11 @@ def items_of(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a column as JSON has it."""
+    """Return a value of a column as JSON has it. JSON has no infinite numbers."""
     if isinstance(value, np.datetime64):
         return f"{value.astype('M8[us]').item().isoformat()}Z"
+    if isinstance(value, np.floating) and not np.isfinite(value):
+        return None
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -88,6 +94,8 @@ def arguments_of(item: Any, time: Any = None) -> tuple[dict[str, Any], dict[str,
     moment, first, last = (found.pop(each, None) for each in _TIMES)
     code = found.pop(_CRS, None) or (f"EPSG:{epsg}" if (epsg := found.pop("proj:epsg", None)) else None)
     times = (first or moment, last or moment) if time is None else time
+    if moment and first and last:
+        found[_TIMES[0]] = moment
     if time is None and None in times:
         raise misfit(
             f"the item `{document['id']}` must have `datetime`, or `start_datetime` and `end_datetime`, got "
