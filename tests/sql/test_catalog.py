@@ -272,6 +272,17 @@ def test_labels_are_never_null(ice: frazil.Repository) -> None:
     assert tips(ice) == before
     run("ALTER TABLE IF EXISTS n ADD COLUMN q DOUBLE")
     assert answer(run, "SELECT q FROM n WHERE x = 1") == [(None,)]
+    with pytest.raises(InvalidInputError, match="must have a coordinate of each dimension, got lat = nan"):
+        run("INSERT INTO climate SELECT time, CAST('NaN' AS DOUBLE) AS lat, lon, tas FROM climate")
+
+
+def test_a_row_of_columns_gets_a_row_of_values(ice: frazil.Repository) -> None:
+    run = on_duckdb(ice)
+    run("ALTER TABLE ice.climate ADD COLUMN q DOUBLE")
+    run("UPDATE ice.climate SET (tas, q) = (7, lat + 1) WHERE lat = 0")
+    assert answer(run, "SELECT DISTINCT tas, q FROM ice.climate WHERE lat = 0") == [(7.0, 1.0)]
+    with pytest.raises(InvalidInputError, match="a value for each column"):
+        run("UPDATE ice.climate SET (tas, q) = (7, 8, 9)")
 
 
 @pytest.mark.parametrize(

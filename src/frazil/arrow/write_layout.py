@@ -242,6 +242,11 @@ class RowLayout:
             located.append(positions)
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
+                if value is None or value != value:
+                    raise misplaced(
+                        f"Rows must have a coordinate of each dimension, got {axis.name} = {value!r}. Leave "
+                        "out rows without coordinates"
+                    )
                 raise misplaced(f"Coordinates must exist, got {axis.name} = {value!r}. Mode upsert adds them")
         return located
 

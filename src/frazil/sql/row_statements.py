@@ -304,8 +304,17 @@ def _value(value: exp.Expr) -> exp.Expr:
 
 
 def _assignments(table: RowTable, tree: exp.Update) -> dict[str, exp.Expr]:
-    """Return the values of SET by column."""
-    columns = [table.column(each.this.name) for each in tree.expressions]
+    """Return the values of SET by column, also of ``SET (a, b) = (1, 2)``."""
+    pairs = list[tuple[exp.Expr, exp.Expr]]()
+    for each in tree.expressions:
+        names, values = (
+            side.expressions if isinstance(side, exp.Tuple) else [side]
+            for side in (each.this, each.expression)
+        )
+        if len(names) != len(values):
+            raise misfit(f"SET must have a value for each column, got `{each.sql()}`")
+        pairs += zip(names, values, strict=True)
+    columns = [table.column(name.name) for name, _ in pairs]
     require_distinct_names(columns)
     for column in columns:
         if column in table.grid.dims:
@@ -313,7 +322,7 @@ def _assignments(table: RowTable, tree: exp.Update) -> dict[str, exp.Expr]:
                 f"SET must name variables, got the dimension {column} of `{table.place.name}`: a label "
                 "belongs to many cells. Insert rows with the new labels, and delete the old rows"
             )
-    return dict(zip(columns, (_value(each.expression) for each in tree.expressions), strict=True))
+    return dict(zip(columns, (_value(value) for _, value in pairs), strict=True))
 
 
 def delete(views: StatementViews, tree: exp.Delete) -> JobResult | None:
