@@ -405,6 +405,25 @@ def test_a_backfill_reads_unchanged_files_too(archive: Path) -> None:
         pipeline.backfill(1, 2)
 
 
+def test_a_backfill_names_the_files_that_it_cannot_read(archive: Path) -> None:
+    """They may have labels in the span."""
+    pipeline = feed(archive)
+    pipeline.run()
+    days = sorted(archive.glob("t2m_*.nc"))
+    days[1].write_bytes(b"a part")
+    span = date(2026, 1, 1), date(2026, 1, 2)
+    result = pipeline.backfill(*span)
+    assert (result.outcome, result.files) == ("left-out", 1)
+    assert [name.rpartition("/")[2] for name, _ in result.left_out] == [days[1].name]
+    assert "damaged" in result.left_out[0][1]
+    for each in days:
+        each.write_bytes(b"a part")
+    before = objects(archive)
+    result = pipeline.backfill(*span)
+    assert (result.outcome, len(result.left_out)) == ("unchanged", len(days))
+    assert objects(archive) == before
+
+
 def test_changes_of_other_writers_are_refreshed(archive: Path) -> None:
     pipeline = feed(archive)
     pipeline.run()

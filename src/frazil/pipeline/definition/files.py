@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -32,8 +32,7 @@ from frazil.pipeline.ingest.operation import (
     match_files,
     plan_groups,
 )
-from frazil.pipeline.ingest.options import FEW_FILES, IngestRequest, ledger_name
-from frazil.pipeline.ingest.report import Report
+from frazil.pipeline.ingest.options import FEW_FILES, IngestRequest, Problem, ledger_name
 from frazil.pipeline.ingest.steps import NO_STEPS, Steps
 from frazil.pipeline.ingest.tasks import copy_values
 from frazil.repository.session.session import ForkSession, Session
@@ -72,17 +71,22 @@ class TableFiles:
     @staticmethod
     def within(
         session: Session, table: PipelineIngest, folder: Path, span: tuple[Label, Label], **options: Any
-    ) -> Iterator[TableFiles]:
-        """Yield the files of a table that have a label in a span, all to ingest again, if there are any."""
+    ) -> tuple[list[TableFiles], dict[str, str]]:
+        """Return the files of a table that have a label in a span, all to ingest again, if there are any.
+
+        The second part has the files that cannot be read, which may have one, with their reasons.
+        """
         options |= {"mode": "backfill", "on_change": "rewrite"}
         request = request_of(table, folder, **options)
         inspection, _ = inspect_for_group(request, session, table.group, again=True)
+        unread = problems_of(inspection, [each for each in inspection.problems if each.fatal])
         urls = inspection.chosen_urls(_within(inspection, ExistingGroup(session, table.group), span))
-        if urls:
-            request = request_of(replace(table, files=urls), Path(), **options)
-            inspection, _ = inspect_for_group(request, session, table.group, again=True)
-            every = np.ones(len(urls), np.bool_)
-            yield TableFiles(table, request, inspection, every, ~every)
+        if not urls:
+            return [], unread
+        request = request_of(replace(table, files=urls), Path(), **options)
+        inspection, _ = inspect_for_group(request, session, table.group, again=True)
+        every = np.ones(len(urls), np.bool_)
+        return [TableFiles(table, request, inspection, every, ~every)], unread
 
     def plan(self, session: Session, hashes: ChunkHashes) -> PlannedIngest:
         """Plan the ingest in a session that nobody commits, and predict the hashes of the chunks."""
@@ -120,7 +124,7 @@ class TableFiles:
                 change = partial(_change, changed, seed)
                 hashes.predict(target.path, change, math.prod(target.grid) * target.itemsize)
         left_out, steps, names = (
-            problems_of(report),
+            problems_of(report.inspection, report.fatal()),
             report.dataset.steps,
             inspection.files.names(range(len(inspection.urls))),
         )
@@ -140,11 +144,11 @@ class TableFiles:
         )
 
 
-def problems_of(report: Report) -> dict[str, str]:
+def problems_of(inspection: Inspection, problems: Sequence[Problem]) -> dict[str, str]:
     """Return the reasons of the files that are left out, by their names."""
-    problems = [each for each in reversed(report.fatal()) if each.url is not None]
-    row_of = dict(zip(report.urls, range(len(report.urls)), strict=True))
-    names = report.inspection.files.names([row_of[str(each.url)] for each in problems])
+    problems = [each for each in reversed(problems) if each.url is not None]
+    row_of = dict(zip(inspection.urls, range(len(inspection.urls)), strict=True))
+    names = inspection.files.names([row_of[str(each.url)] for each in problems])
     return {name: f"{each.kind}: {each.message}" for name, each in zip(names, problems, strict=True)}
 
 
@@ -196,14 +200,16 @@ def quarantined(
         inspection.files.names(range(len(inspection.urls))),
         "target: it does not fit the group, or was repaired",
     )
-    return reasons | problems_of(inspection_report(request, inspection))
+    return reasons | problems_of(inspection, inspection_report(request, inspection).fatal())
 
 
 def _within(inspection: Inspection, existing: ExistingGroup, span: tuple[Label, Label]) -> NDArray[np.bool_]:
     """Return a mask of the files that have a label in a span."""
-    steps = NO_STEPS
+    steps, is_read = NO_STEPS, inspection.layout >= 0
+    if not is_read.any():
+        return is_read
     if inspection.dim is not None:
-        dataset = Dataset.labelled(inspection, inspection.layout >= 0, existing.stored_variables())
+        dataset = Dataset.labelled(inspection, is_read, existing.stored_variables())
         steps = dataset.steps
     if steps.labels is None or steps.labels.dtype.kind not in "iuf":
         raise InvalidInputError(
