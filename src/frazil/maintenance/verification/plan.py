@@ -415,8 +415,8 @@ def verify(
     of_chain = work.check_chain()
     evidence = work.evidence
     suspects = evidence.by_version or evidence.by_manifest or work.state.findings
-    found = evidence.findings(work.state, state_of(context) if suspects else work.state)
-    findings, paths = work.with_arrays(found)
+    affected = evidence.findings(work.state, state_of(context) if suspects else work.state)
+    findings, paths = work.with_arrays(affected)
     findings += of_chain
     findings += [] if work.state.info is None else check_latest(context)
     if unchecked := sum(each.unchecked for each in work.required.values()):
@@ -607,16 +607,16 @@ class _Work:
                 yield Finding("unreferenced", each.folder, detail=detail)
 
     def with_arrays(
-        self, found: Mapping[Finding, Mapping[str, bytes]]
+        self, affected: Mapping[Finding, Mapping[str, bytes]]
     ) -> tuple[list[Finding], dict[bytes, str]]:
         """Return findings with the paths of their arrays in the versions that they affect, and all paths.
 
-        ``found`` has the versions of each finding, as ``Evidence.findings`` returns them.
+        ``affected`` is what ``Evidence.findings`` returns.
         """
         # The arrays whose chunks the file of a finding has, or whose references.
         nodes: dict[Finding, list[bytes]] = {}
         wanted: dict[bytes, set[bytes]] = {}
-        for each, versions in found.items():
+        for each, versions in affected.items():
             folder, _, name = each.key.partition("/")
             is_manifest = folder == MANIFESTS and is_id_text(name)
             users = list(self.uses.snapshots_of(id_from_text(name))) if is_manifest else []
@@ -639,7 +639,7 @@ class _Work:
                 path_at |= {(version, node): path for node, path in here.items()}
                 paths = here | paths  # those of the newest version
         findings: list[Finding] = []
-        for each, versions in found.items():
+        for each, versions in affected.items():
             arrays = set[str]()
             for node in nodes[each]:
                 at = {name: path_at[id_, node] for name, id_ in versions.items() if (id_, node) in path_at}

@@ -79,14 +79,14 @@ class TableFiles:
         options |= {"mode": "backfill", "on_change": "rewrite"}
         request = request_of(table, folder, **options)
         inspection, _ = inspect_for_group(request, session, table.group, again=True)
-        unread = problems_of(inspection, [each for each in inspection.problems if each.fatal])
+        unreadable = problems_of(inspection, [each for each in inspection.problems if each.fatal])
         urls = inspection.chosen_urls(_within(inspection, ExistingGroup(session, table.group), span))
         if not urls:
-            return [], unread
+            return [], unreadable
         request = request_of(replace(table, files=urls), Path(), **options)
         inspection, _ = inspect_for_group(request, session, table.group, again=True)
         every = np.ones(len(urls), np.bool_)
-        return [TableFiles(table, request, inspection, every, ~every)], unread
+        return [TableFiles(table, request, inspection, every, ~every)], unreadable
 
     def plan(self, session: Session, hashes: ChunkHashes) -> PlannedIngest:
         """Plan the ingest in a session that nobody commits, and predict the hashes of the chunks."""

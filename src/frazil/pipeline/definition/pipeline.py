@@ -444,14 +444,14 @@ class Pipeline:
         repo, is_first = self._open()
         base = self._tip(repo)
         session, options = base.session(), {"engine": self.engine, "progress": progress}
-        files, unread = list[TableFiles](), dict[str, str]()
+        files, unreadable = list[TableFiles](), dict[str, str]()
         for table in self.ingest:
             if span is None:
                 files.append(TableFiles.of(session, table, self.folder, **options))
             else:
                 some, reasons = TableFiles.within(session, table, self.folder, span, **options)
-                files, unread = [*files, *some], unread | reasons
-        done = PipelineRun(self.name, "unchanged", base.snapshot_id, 0.0, left_out=tuple(unread.items()))
+                files, unreadable = [*files, *some], unreadable | reasons
+        done = PipelineRun(self.name, "unchanged", base.snapshot_id, 0.0, left_out=tuple(unreadable.items()))
         is_pending = any(each.pending.any() for each in files)
         if not (is_pending or (span is None and self._is_behind(base, session))):
             return done if is_first else self._finished(repo, done, started)
@@ -480,7 +480,7 @@ class Pipeline:
             ).with_remedy("Run the pipeline again: it does what is left to do") from error
         results, computed = published.value or ((), ())
         reports = [each.report for each in results if each.report is not None]
-        left_out = dict(unread)
+        left_out = dict(unreadable)
         for each in reports:
             left_out |= problems_of(each.inspection, each.fatal())
         # A run before this one may have left out files on the audit branch, and not have published them.

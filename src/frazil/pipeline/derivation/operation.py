@@ -646,7 +646,7 @@ class BlockRun:
         if first:
             first = min(first, known + _first_row(mask))
         plan = None if program is None else program.chunk_plan(source, new)
-        firsts = dict.fromkeys(hashes, 0 if plan is not None or not first else LAST)
+        firsts = dict.fromkeys(hashes, LAST if first else 0)  # a program reads all chunks
         for read in reads if first else ():
             firsts[read.path] = min(firsts[read.path], _first_read(read, new, arrays[read.path], first))
         chunks = {path: each.of(path, firsts[path]) for path, each in hashes.items()}
